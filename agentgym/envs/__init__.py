@@ -1,0 +1,1 @@
+"""The environments, one package each; `registration` lists their ids."""
