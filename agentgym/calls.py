@@ -1,0 +1,119 @@
+"""Running the calls of one turn: in order, each answered exactly once, whatever happens midway.
+
+A policy's faults (unreadable arguments, unknown names, calls cut off by the output limit, calls
+after the end) are answered with a text that says how to mend them, and recorded under a status of
+their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from agentgym.actions import TextCall, normalized_call
+from agentgym.errors import MalformedCall, ToolError
+from agentgym.running import RunningEpisode, TurnRecord
+from agentgym.tools import ToolBox
+from agentgym.types import CallStatus, Message, ToolCall, clean_json
+
+_CUT_OFF_CALL = (
+    "Error: the output limit ended this call, so it was not executed. "
+    "Call it again with shorter arguments."
+)
+
+
+def cut_off_reply() -> Message:
+    """The answer to text that the output limit ended before it could be an action or an answer."""
+    text = "Your message was ended by the output limit. Answer again, shorter."
+    return {"role": "user", "content": text}
+
+
+async def _run_tool_calls(self, running: RunningEpisode, record: TurnRecord) -> Sequence[Message]:
+    given = record.message["tool_calls"]
+    entries = [normalized_call(call, running.new_call_id(call.get("id"))) for call in given]
+    record.message["tool_calls"] = entries
+    replies: list[Message] = []
+    record.replies = replies
+    for position, (entry, call) in enumerate(zip(entries, given, strict=True)):
+        function = call.get("function")
+        raw = function.get("arguments") if isinstance(function, Mapping) else None
+        last = position == len(entries) - 1
+        text = await _run_call(
+            toolbox,
+            running,
+            record,
+            ToolCall(
+                id=entry["id"],
+                name=entry["function"]["name"],
+                arguments=None,
+                raw_arguments=clean_json(raw),
+                original_id=call.get("id") if call.get("id") != entry["id"] else None,
+            ),
+            cut_off=record.cut_off and last,
+            on_loop=on_loop,
+        )
+        replies.append({"role": "tool", "tool_call_id": entry["id"], "content": text})
+    return replies
+
+
+async def run_text_calls(
+    toolbox: ToolBox,
+    running: RunningEpisode,
+    record: TurnRecord,
+    calls: Sequence[TextCall],
+    *,
+    on_loop: bool,
+) -> Sequence[Message]:
+    """Run calls found in text by an env's grammar; one user message answers them all."""
+    texts = []
+    for found in calls:
+        call = ToolCall(
+            id=running.new_call_id(None),
+            name=found.name,
+            arguments=None,
+            raw_arguments=dict(found.arguments),
+        )
+        texts.append(
+            await _run_call(toolbox, running, record, call, cut_off=False, on_loop=on_loop)
+        )
+    return ({"role": "user", "content": "\n".join(texts)},)
+
+
+async def _run_call(
+    toolbox: ToolBox,
+    running: RunningEpisode,
+    record: TurnRecord,
+    call: ToolCall,
+    *,
+    cut_off: bool,
+    on_loop: bool,
+) -> str:
+    """Run one call, record how it went, and return what the policy is told."""
+    status: CallStatus = "ok"
+    arguments = None
+    started = time.perf_counter()
+    try:
+        if running.ended is not None:
+            status, text = "not_run", "Not executed: the episode is over."
+        elif cut_off:
+            status, text = "cut_off", _CUT_OFF_CALL
+        else:
+            status = "malformed"
+            tool = toolbox.find(call.name)
+            arguments = tool.read(call.raw_arguments)
+            status = "ok"
+            text = await tool.call(arguments, on_loop=on_loop)
+    except MalformedCall as error:
+        text, status = str(error), "malformed"
+    except ToolError as error:
+        text, status = str(error), "error"
+    record.calls.append(
+        call.model_copy(
+            update={
+                "arguments": arguments,
+                "status": status,
+                "duration_s": time.perf_counter() - started,
+            }
+        )
+    )
+    return text

@@ -1,0 +1,129 @@
+"""The contract with models: one coroutine from messages to a completion.
+
+Everything that answers like a model implements `ModelClient`: a hosted endpoint, a colocated vLLM,
+a scripted policy. Ids and log-probabilities travel with the message where the endpoint has them, so
+a trainer never has to tokenise text again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from pydantic import Field, field_validator
+
+from agentgym.types import Finite, Message, Record, ToolSpec, Usage
+
+Role: TypeAlias = Literal["policy", "simulator", "judge", "baseline"]
+
+
+class SamplingParams(Record):
+    """How to sample. All of it is sent explicitly, so no model's own defaults slip in."""
+
+    temperature: Finite = Field(default=1.0, ge=0)
+    """0 is greedy."""
+    top_p: Finite = Field(default=1.0, gt=0, le=1)
+    """Nucleus mass; 1 keeps everything."""
+    top_k: int = Field(default=-1, ge=-1)
+    """Candidates kept; -1 keeps all."""
+    min_p: Finite = Field(default=0.0, ge=0, le=1)
+    """Least probability relative to the likeliest token."""
+    repetition_penalty: Finite = Field(default=1.0, gt=0)
+    """1 is none."""
+    presence_penalty: Finite = 0.0
+    frequency_penalty: Finite = 0.0
+    max_tokens: int = Field(default=512, ge=1)
+    """Output tokens allowed per turn."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the output."""
+    seed: int | None = None
+    """Per-request seed, where the endpoint has one."""
+
+
+class Completion(Record):
+    """A model's answer."""
+
+    message: Message
+    """The assistant message, tool calls included."""
+    usage: Usage | None = None
+    """None only where the client has no tokens to count (scripted policies)."""
+    finish_reason: str | None = None
+    """As the endpoint gave it."""
+    cut_off: bool = False
+    """Whether the output limit ended it, whatever `finish_reason` says."""
+    reasoning: str | None = None
+    """Reasoning text, for the trace only."""
+    prompt_ids: tuple[int, ...] | None = None
+    """Shape `(P,)`; None where the endpoint has no ids."""
+    completion_ids: tuple[int, ...] | None = None
+    """Shape `(C,)`, the sampled ids."""
+    logprobs: tuple[float, ...] | None = None
+    """Shape `(C,)`, of the sampled ids under the sampling distribution."""
+    attempts: int = 1
+    """Requests it took."""
+
+
+@runtime_checkable
+class ModelClient(Protocol):
+    """Anything that answers a conversation with one assistant message."""
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        *,
+        session: str | None = None,
+    ) -> Completion:
+        """Answer the conversation.
+
+        Args:
+            messages: The whole conversation so far.
+            tools: OpenAI tool list; may be empty.
+            sampling: How to sample.
+            session: The episode's id. Successive calls of one session extend one conversation,
+                which lets a client keep its tokens, its prefix cache or its recording together.
+
+        Raises:
+            EndpointError: If no answer can be had.
+            ContextOverflow: If the conversation no longer fits the model's context.
+        """
+        ...
+
+    async def release(self, session: str) -> None:
+        """Forget a session; called once per episode, also after failures."""
+        ...
+
+    async def aclose(self) -> None:
+        """Free connections and threads."""
+        ...
+
+
+class Endpoint(Record):
+    """One model role: where it is, what it is called, what it costs, how hard to lean on it."""
+
+    base_url: str
+    """OpenAI-compatible root, such as `http://localhost:8000/v1`."""
+    model: str
+    """Model name as the server knows it."""
+    role: Role = "policy"
+    """What the model is used for; accounting is kept per role."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; read at call time, never stored."""
+    max_concurrency: int = Field(default=64, ge=1)
+    """Requests in flight at once."""
+    timeout_s: Finite = Field(default=120.0, gt=0)
+    """Longest wait for one attempt, seconds."""
+    deadline_s: Finite = Field(default=300.0, gt=0)
+    """Longest wait for one call, all attempts and pauses included, seconds."""
+    max_retries: int = Field(default=4, ge=0)
+    """Further attempts after a retryable failure."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Extra request fields, for one server's own options."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must start with http:// or https://, got {url!r}")
+        return url.rstrip("/")

@@ -1,0 +1,88 @@
+"""Every error agentgym raises, one class per boundary.
+
+A caller catches the boundary it can do something about: `EndpointError` to wait and retry,
+`ConfigError` to mend a file, `ResetNeeded` to call `reset`. All share `AgentGymError`, so a program
+can print one clear line for any of them and keep tracebacks for real bugs.
+"""
+
+from __future__ import annotations
+
+
+class AgentGymError(Exception):
+    """Base of every error raised on purpose by agentgym."""
+
+
+class ConfigError(AgentGymError, ValueError):
+    """A parameter, config field or file value is not allowed; the message says what is."""
+
+
+class DataError(AgentGymError, ValueError):
+    """A data file is missing or malformed; the message names file, record and field."""
+
+
+class UnknownTaskError(ConfigError, KeyError):
+    """No task of that id or split; the message says which exist."""
+
+    __str__ = Exception.__str__
+
+
+class ActionError(AgentGymError, TypeError):
+    """The action is not an assistant message at all: a fault of the caller, not of the policy."""
+
+
+class ResetNeeded(AgentGymError, RuntimeError):
+    """`step` was called before `reset`, after the end of an episode, or after `close`."""
+
+
+class EnvFault(AgentGymError, RuntimeError):
+    """The environment itself broke (a tool crashed); the episode has no reward."""
+
+
+class ToolError(AgentGymError):
+    """Raised by a tool to answer the model with an error message; the episode goes on."""
+
+
+class MalformedCall(AgentGymError):
+    """The policy's call can't be read; the text tells the policy how to mend it."""
+
+
+class SimulatorError(AgentGymError):
+    """A user or tool simulator failed; the episode is masked with failure class `simulator`."""
+
+
+class JudgeError(AgentGymError):
+    """A judge could not score an episode; the episode is masked with failure class `judge`."""
+
+
+class EndpointError(AgentGymError):
+    """A model endpoint failed to answer.
+
+    Args:
+        message: What happened, with the endpoint's base URL and model.
+        retryable: Whether the same request may succeed later (time-outs, 429, 5xx).
+        status: The HTTP status, if there was one.
+    """
+
+    def __init__(self, message: str, *, retryable: bool, status: int | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.status = status
+
+
+class ContextOverflow(EndpointError):
+    """The conversation no longer fits the model's context; the episode is truncated, not failed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False, status=400)
+
+
+class TraceError(AgentGymError):
+    """A trace file can't be read or written."""
+
+
+class MissingExtraError(AgentGymError, ImportError):
+    """An optional dependency is not installed; the message gives the install command."""
+
+
+class TrainingError(AgentGymError, RuntimeError):
+    """A training run can't start or must stop (stale sampler weights, no signal, bad rows)."""

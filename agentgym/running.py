@@ -1,0 +1,120 @@
+"""The episode in progress: the mutable state behind `AgentEnv`, frozen into records at the end.
+
+Kept apart from the env so that it can be copied for a snapshot in one piece, and built from plain
+attributes because it is touched several times in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.types import (
+    Episode,
+    FailureClass,
+    Message,
+    Task,
+    ToolCall,
+    ToolSpec,
+    TruncationReason,
+    Turn,
+)
+
+
+class TurnRecord:
+    """A turn while it happens; it becomes a `Turn` when the episode is over."""
+
+    __slots__ = ("annotations", "calls", "env_s", "malformed_text", "message", "replies")
+
+    def __init__(self, message: Message, annotations: dict[str, Any]) -> None:
+        self.message = message
+        self.annotations = annotations
+        self.calls: list[ToolCall] = []
+        self.replies: Sequence[Message] = ()
+        self.malformed_text = False
+        self.env_s = 0.0
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the output limit ended the message."""
+        return bool(self.annotations.get("cut_off")) or (
+            self.annotations.get("finish_reason") == "length"
+        )
+
+    def turn(self, index: int) -> Turn:
+        """The frozen record."""
+        return Turn(
+            index=index,
+            message=self.message,
+            replies=tuple(self.replies),
+            calls=tuple(self.calls),
+            malformed_text=self.malformed_text,
+            env_s=self.env_s,
+            **{**self.annotations, "cut_off": self.cut_off},
+        )
+
+
+class RunningEpisode:
+    """The mutable state of the episode in progress."""
+
+    def __init__(self, task: Task, *, deferred: bool) -> None:
+        self.task = task
+        self.deferred = deferred
+        self.max_turns: int | None = None
+        self.messages: list[Message] = []
+        self.records: list[TurnRecord] = []
+        self.call_ids: set[str] = set()
+        self.over = False
+        self.ended: str | None = None
+        self.answer: str | None = None
+        self.truncation_reason: TruncationReason | None = None
+        self.failure_class: FailureClass | None = None
+        self.error: str | None = None
+
+    def new_call_id(self, given: object) -> str:
+        """The model's id if it is new in this episode, else a fresh one."""
+        wanted = given if isinstance(given, str) and given else f"call_{len(self.call_ids)}"
+        unique, number = wanted, 1
+        while unique in self.call_ids:
+            number += 1
+            unique = f"{wanted}_{number}"
+        self.call_ids.add(unique)
+        return unique
+
+    def add(self, record: TurnRecord) -> None:
+        """Append a finished turn to the conversation."""
+        self.messages.append(record.message)
+        self.messages.extend(record.replies)
+        self.records.append(record)
+
+    @property
+    def at_cap(self) -> bool:
+        """Whether the last allowed turn is over and nothing else ended the episode."""
+        open_ended = self.ended is None and self.truncation_reason is None
+        return open_ended and self.max_turns is not None and len(self.records) >= self.max_turns
+
+    @property
+    def turns_left(self) -> int | None:
+        """Assistant messages still allowed; None without a cap."""
+        return None if self.max_turns is None else self.max_turns - len(self.records)
+
+    def freeze(
+        self, *, env_id: str, tools: tuple[ToolSpec, ...], outcome: dict[str, Any]
+    ) -> Episode:
+        """The record of the finished episode."""
+        truncated = self.truncation_reason is not None
+        return Episode(
+            env_id=env_id,
+            task=self.task,
+            tools=tools,
+            messages=tuple(self.messages),
+            turns=tuple(record.turn(i) for i, record in enumerate(self.records)),
+            terminated=not truncated,
+            truncated=truncated,
+            termination_reason=None if truncated else self.ended,
+            truncation_reason=self.truncation_reason,
+            answer=self.answer,
+            outcome=outcome,
+            failure_class=self.failure_class,
+            error=self.error,
+        )

@@ -1,0 +1,211 @@
+"""Gymnasium spaces of a conversation: messages out, one assistant message in.
+
+Gymnasium's own `Text` space knows single characters and a maximum length; tool results have neither
+a charset nor a bound. These spaces contain every message an OpenAI-compatible server would take,
+and the action space samples valid calls from the tools' own schemas, so a random policy runs any
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentgym.types import Action, Messages, ToolSpec, clean_text
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_WORDS = ("red", "blue", "large", "small", "cotton", "steel", "light", "soft", "new", "classic")
+
+
+class MessageSpace(gymnasium.Space[Messages]):
+    """All tuples of well-formed messages, of any length and any text."""
+
+    def __init__(self, *, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: conversations have no fixed length."""
+        return False
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a tuple of messages."""
+        return isinstance(x, tuple) and all(is_message(m) for m in x)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Messages:
+        """Draw one to three short user messages; the arguments are Gymnasium's and not used."""
+        count = int(self.np_random.integers(1, 4))
+        return tuple({"role": "user", "content": _words(self.np_random)} for _ in range(count))
+
+    def to_jsonable(self, sample_n: Sequence[Messages]) -> list[Any]:
+        """Samples as JSON values."""
+        return [list(messages) for messages in sample_n]
+
+    def from_jsonable(self, sample_n: list[Any]) -> list[Messages]:
+        """Samples back from JSON values."""
+        return [tuple(messages) for messages in sample_n]
+
+    def __repr__(self) -> str:
+        return "MessageSpace()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageSpace)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable through its generator, like every Space
+
+
+class AssistantSpace(gymnasium.Space[Action]):
+    """All assistant messages; samples are valid calls of the tools.
+
+    Args:
+        tools: OpenAI tool list to sample from; with none, samples are plain text.
+        choices: Values to sample from by `(tool, parameter)`, where the env knows better than the
+            schema (the buttons of the current page). The env keeps it up to date.
+        seed: Seed of the sampler.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[ToolSpec] = (),
+        *,
+        choices: Mapping[tuple[str, str], Sequence[Any]] | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(shape=None, dtype=None, seed=seed)
+        self.tools = tuple(tools)
+        self.choices: Mapping[tuple[str, str], Sequence[Any]] = choices or {}
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: messages have no fixed length."""
+        return False
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is text or an assistant message; its calls may well be malformed.
+
+        A malformed call is the policy's failure and is answered by the env, so it belongs to the
+        space; something that isn't an assistant message at all does not.
+        """
+        if isinstance(x, str):
+            return True
+        return isinstance(x, dict) and x.get("role", "assistant") == "assistant" and is_message(x)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Action:
+        """Draw a valid call of a random tool; the arguments are Gymnasium's and not used."""
+        rng = self.np_random
+        callable_tools = [t for t in self.tools if self._is_callable(t["function"])]
+        if not callable_tools:
+            return {"role": "assistant", "content": _words(rng)}
+        function = callable_tools[int(rng.integers(len(callable_tools)))]["function"]
+        arguments = self._sample_arguments(function)
+        call = {"name": function["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
+        call_id = f"call_{int(rng.integers(1 << 32)):08x}"
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": call}],
+        }
+
+    def _is_callable(self, function: Mapping[str, Any]) -> bool:
+        """Whether no parameter of the tool has an empty set of choices right now."""
+        name = function["name"]
+        return not any(t == name and len(values) == 0 for (t, _), values in self.choices.items())
+
+    def _sample_arguments(self, function: Mapping[str, Any]) -> dict[str, Any]:
+        schema = function["parameters"]
+        arguments = {}
+        for key, sub in schema.get("properties", {}).items():
+            if key not in schema.get("required", ()) and self.np_random.random() < 0.5:
+                continue
+            choices = self.choices.get((function["name"], key))
+            if choices is not None:
+                arguments[key] = choices[int(self.np_random.integers(len(choices)))]
+            else:
+                arguments[key] = sample_json(sub, self.np_random, schema.get("$defs", {}))
+        return arguments
+
+    def to_jsonable(self, sample_n: Sequence[Action]) -> list[Any]:
+        """Samples as JSON values."""
+        return list(sample_n)
+
+    def from_jsonable(self, sample_n: list[Any]) -> list[Action]:
+        """Samples back from JSON values."""
+        return list(sample_n)
+
+    def __repr__(self) -> str:
+        return f"AssistantSpace({', '.join(t['function']['name'] for t in self.tools)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AssistantSpace) and self.tools == other.tools
+
+    __hash__ = None  # type: ignore[assignment]  # mutable through its generator, like every Space
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value has the shape of an OpenAI message that can be encoded."""
+    if not isinstance(value, dict) or value.get("role", "assistant") not in _ROLES:
+        return False
+    content = value.get("content")
+    if isinstance(content, str):
+        if not content.isascii() and clean_text(content) != content:
+            return False
+    elif content is not None and not isinstance(content, list):
+        return False
+    if value.get("role") == "tool" and not isinstance(value.get("tool_call_id"), str):
+        return False
+    calls = value.get("tool_calls")
+    return calls is None or (isinstance(calls, list) and all(isinstance(c, dict) for c in calls))
+
+
+def sample_json(
+    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any]
+) -> Any:
+    """Draw a value of a JSON schema of the kind made from Python type hints."""
+    if "$ref" in schema:
+        return sample_json(defs[schema["$ref"].rsplit("/", 1)[-1]], rng, defs)
+    if "const" in schema:
+        return schema["const"]
+    for key in ("enum", "examples"):
+        if schema.get(key):
+            return schema[key][int(rng.integers(len(schema[key])))]
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if options:
+        return sample_json(options[int(rng.integers(len(options)))], rng, defs)
+    return _sample_typed(schema, rng, defs)
+
+
+def _sample_typed(
+    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any]
+) -> Any:
+    kind = schema.get("type", "string")
+    if kind == "boolean":
+        return bool(rng.integers(2))
+    if kind == "null":
+        return None
+    if kind in ("integer", "number"):
+        low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+        high = schema.get("maximum", schema.get("exclusiveMaximum", low + 100))
+        low += "exclusiveMinimum" in schema and "minimum" not in schema
+        high -= "exclusiveMaximum" in schema and "maximum" not in schema
+        return int(rng.integers(int(low), int(high) + 1))
+    if kind == "array":
+        least = int(schema.get("minItems", 0))
+        count = int(rng.integers(least, int(schema.get("maxItems", least + 2)) + 1))
+        items = schema.get("items", {})
+        return [sample_json(items, rng, defs) for _ in range(count)]
+    if kind == "object":
+        return {
+            key: sample_json(sub, rng, defs) for key, sub in schema.get("properties", {}).items()
+        }
+    text = _words(rng)
+    most = schema.get("maxLength", len(text))
+    return text[:most].ljust(schema.get("minLength", 0), "a")
+
+
+def _words(rng: np.random.Generator) -> str:
+    count = int(rng.integers(1, 4))
+    return " ".join(_WORDS[int(i)] for i in rng.integers(len(_WORDS), size=count))

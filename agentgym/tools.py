@@ -1,0 +1,398 @@
+"""Tools: typed Python functions that a model may call.
+
+The schema comes from the signature and the docstring, so what the model is told and what the
+function takes can't drift apart. Reading is strict where guessing would hide a fault of the policy
+(unknown names, extra or missing arguments, `"maybe"` for a boolean) and lenient where servers
+merely differ in dialect (a dict for a JSON string, `""` for no arguments, `"42"` for 42).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextvars
+import functools
+import inspect
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from agentgym.errors import ConfigError, EnvFault, MalformedCall, ToolError
+from agentgym.types import ToolSpec, clean_json, clean_text
+
+MAX_ABANDONED_THREADS = 64
+"""Timed-out blocking tools left running in a process before further calls are refused."""
+
+
+def _only_true_or_false(value: Any) -> Any:
+    if isinstance(value, str) and value in ("true", "false"):
+        return value == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not a boolean")
+    return value
+
+
+_READERS: dict[Any, Any] = {
+    bool: Annotated[bool, BeforeValidator(_only_true_or_false)],
+    int: Annotated[int, BeforeValidator(_no_bool)],
+    float: Annotated[float, BeforeValidator(_no_bool)],
+}
+"""Exact readings of what models send as strings; pydantic alone would take "off" or 0 for False."""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Tool:
+    """One function a model may call.
+
+    Args:
+        function: Typed, with a Google-style docstring; `def` or `async def`. Its first paragraph
+            describes the tool, its `Args:` the parameters.
+        name: As the model calls it; default: the function's name.
+        inline: Promise that a `def` function is quick and never blocks, so it may run on the event
+            loop. Without it, blocking functions run in a thread when many episodes run at once.
+        timeout_s: Seconds after which the call is answered with a time-out error.
+
+    Raises:
+        ConfigError: If a parameter has no type, or is positional-only or variadic.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        inline: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        plain = getattr(function, "__func__", function)
+        self.function = function
+        self.name = name or function.__name__
+        self.is_async = inspect.iscoroutinefunction(plain)
+        self.inline = inline and timeout_s is None
+        self.timeout_s = timeout_s
+        self._arguments, self.spec = _schema(plain, self.name, inspect.ismethod(function))
+        self.required: tuple[str, ...] = tuple(
+            key for key, field in self._arguments.model_fields.items() if field.is_required()
+        )
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether a call must run on an event loop."""
+        return self.is_async or self.timeout_s is not None
+
+    def read(self, raw: Any) -> dict[str, Any]:
+        """Read a model's arguments, whatever form its server gives them.
+
+        Args:
+            raw: JSON text, a mapping, or nothing (`None`, `""`, `"null"`).
+
+        Returns:
+            Validated arguments by name.
+
+        Raises:
+            MalformedCall: With a text that tells the model how to mend its call.
+        """
+        given = self._as_mapping(raw)
+        try:
+            arguments = self._arguments.model_validate(given)
+        except ValidationError as error:
+            raise MalformedCall(self._explain(error)) from error
+        return {key: getattr(arguments, key) for key in arguments.model_fields_set}
+
+    def _as_mapping(self, raw: Any) -> Mapping[str, Any]:
+        if isinstance(raw, str) and raw.strip() in ("", "null"):
+            raw = None
+        if raw is None:
+            return {}
+        if isinstance(raw, str):
+            try:
+                raw = json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                raise MalformedCall(
+                    f"Error: the arguments of {self.name} are not valid JSON ({error}). "
+                    f"Call it again with {self.example()}."
+                ) from error
+        if not isinstance(raw, Mapping):
+            raise MalformedCall(
+                f"Error: the arguments of {self.name} must be a JSON object, "
+                f"got {type(raw).__name__}. Call it again with {self.example()}."
+            )
+        cleaned: dict[str, Any] = clean_json(raw)
+        return cleaned
+
+    def example(self) -> str:
+        """The shape of the arguments, for error messages."""
+        properties = self.spec["function"]["parameters"]["properties"]
+        return json.dumps({key: f"<{_type_name(properties[key])}>" for key in self.required})
+
+    def _explain(self, error: ValidationError) -> str:
+        faults = []
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            where = ".".join(str(part) for part in fault["loc"])
+            if fault["type"] == "missing":
+                faults.append(f"{where} is missing")
+            elif fault["type"] == "extra_forbidden":
+                faults.append(f"{where} is not a parameter")
+            else:
+                faults.append(f"{where}: {fault['msg'].removeprefix('Value error, ')}")
+        return (
+            f"Error: invalid arguments for {self.name}: {'; '.join(faults)}. "
+            f"Call it again with {self.example()}."
+        )
+
+    async def call(self, arguments: Mapping[str, Any], *, on_loop: bool) -> str:
+        """Run the tool and give its result as text.
+
+        Args:
+            arguments: As `read` returned them.
+            on_loop: Whether an event loop runs that other episodes share; a blocking function then
+                goes to a thread.
+
+        Raises:
+            ToolError: What the model is to be told (its own errors, a time-out).
+            EnvFault: If the function crashed; the episode can't be scored.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s) if self.timeout_s else _no_limit:
+                if self.is_async:
+                    result = await self.function(**arguments)
+                elif on_loop and not self.inline:
+                    result = await _in_thread(self.function, arguments)
+                else:
+                    result = self.function(**arguments)
+            if inspect.isasyncgen(result):
+                result = [item async for item in result]
+            return result if type(result) is str and result.isascii() else render_result(result)
+        except TimeoutError as error:
+            limit = f" after {self.timeout_s:g} s" if self.timeout_s else ""
+            raise ToolError(f"Error: {self.name} timed out{limit}.") from error
+        except (ToolError, MalformedCall):
+            raise
+        except Exception as error:
+            if type(error).__module__ == "agentgym.errors":
+                raise
+            raise EnvFault(
+                f"tool {self.name!r} crashed: {type(error).__name__}: {error}"
+            ) from error
+
+
+class _NoLimit:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+_no_limit = _NoLimit()
+
+
+class ToolBox:
+    """The tools of one environment, by name.
+
+    Args:
+        tools: `Tool`s, or functions that become tools.
+
+    Raises:
+        ConfigError: If two tools share a name.
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for item in tools:
+            entry = item if isinstance(item, Tool) else Tool(item)
+            if entry.name in self._tools:
+                raise ConfigError(f"two tools are called {entry.name!r}; names must differ")
+            self._tools[entry.name] = entry
+        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+        self.needs_loop = any(t.needs_loop for t in self._tools.values())
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find(self, name: object) -> Tool:
+        """The tool of that name.
+
+        Raises:
+            MalformedCall: With the names there are.
+        """
+        found = self._tools.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(self._tools) or "none"
+            raise MalformedCall(f"Error: there is no tool {name!r}. Tools: {known}.")
+        return found
+
+
+def render_result(value: Any) -> str:
+    """Turn whatever a tool returned into text a strict server accepts.
+
+    Text stays, `None` is empty, JSON values are encoded, bytes are decoded or given as base64,
+    iterators are consumed.
+
+    Raises:
+        ToolError: If the value has no JSON form.
+    """
+    if isinstance(value, str):
+        return clean_text(value)
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return clean_text(value.model_dump_json())
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return "base64:" + base64.b64encode(bytes(value)).decode()
+    if isinstance(value, Iterator):
+        value = list(value)
+    try:
+        return json.dumps(clean_json(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"Error: the tool's result can't be shown ({error}).") from error
+
+
+_abandoned = 0
+_abandoned_lock = threading.Lock()
+
+
+async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Run a blocking function in a daemon thread of its own.
+
+    A pool would lose a worker to every call that hangs; a thread that outlives its caller is
+    abandoned and counted instead, and too many of them are an error.
+    """
+    global _abandoned
+    if _abandoned >= MAX_ABANDONED_THREADS:
+        raise EnvFault(
+            f"{_abandoned} timed-out tool calls are still running in this process; "
+            "make the tool honour its own time-out, or make it async"
+        )
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+    left_behind = False
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def work() -> None:
+        global _abandoned
+        result, error = None, None
+        try:
+            result = context.run(functools.partial(function, **arguments))
+        except BaseException as raised:  # carried over to the caller
+            error = raised
+            if isinstance(raised, StopIteration):  # a future can't carry it
+                error = RuntimeError(f"StopIteration: {raised}")
+        with _abandoned_lock:
+            if left_behind:
+                _abandoned -= 1
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name=f"tool-{function.__name__}", daemon=True).start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        with _abandoned_lock:
+            left_behind = True
+            _abandoned += 1
+        raise
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema(
+    function: Callable[..., Any], name: str, bound: bool
+) -> tuple[type[BaseModel], ToolSpec]:
+    """Argument model and OpenAI spec of a function; cached, as an env makes tools per instance."""
+    doc = inspect.getdoc(function) or ""
+    described = _described_parameters(doc)
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"{where}: must be passable by name (no *args, **kwargs or /)")
+        if parameter.name not in hints:
+            raise ConfigError(f"{where}: has no type hint; the model's schema is made from it")
+        hint = hints[parameter.name]
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (
+            _READERS.get(hint, hint),
+            Field(default, description=described.get(parameter.name)),
+        )
+    arguments = create_model(f"{name}_arguments", __base__=_Arguments, **fields)
+    schema = _without_titles(arguments.model_json_schema())
+    schema.setdefault("properties", {})
+    spec = {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": doc.split("\n\n")[0].replace("\n", " ").strip(),
+            "parameters": schema,
+        },
+    }
+    return arguments, spec
+
+
+def _without_titles(schema: Any) -> Any:
+    """Drop pydantic's `title` keys, which tell a model nothing; parameters named title stay."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: (
+            {name: _without_titles(sub) for name, sub in value.items()}
+            if key in ("properties", "$defs")
+            else _without_titles(value)
+        )
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
+
+
+_ARGS_SECTION = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+_ARG_LINE = re.compile(r"^    (\w+)(?: \([^)]*\))?: *(.*)$")
+
+
+def _described_parameters(doc: str) -> dict[str, str]:
+    """The `Args:` section of a Google-style docstring, by parameter."""
+    section = _ARGS_SECTION.search(doc)
+    described: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in section.group(1).splitlines() if section else ():
+        if match := _ARG_LINE.match(line):
+            lines = described.setdefault(match.group(1), [match.group(2)])
+        elif line.strip():
+            lines.append(line.strip())
+    return {key: " ".join(text).strip() for key, text in described.items()}
+
+
+def _type_name(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(str(v) for v in schema["enum"])
+    options: Sequence[Mapping[str, Any]] = schema.get("anyOf", ())
+    if options:
+        return " | ".join(_type_name(option) for option in options)
+    return str(schema.get("type", "value"))

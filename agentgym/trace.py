@@ -1,0 +1,86 @@
+"""The full record of one episode; on disk, one JSON line.
+
+A trace stores facts (messages, per-turn tokens and times, the verdict) and derives the rest, so two
+readers can't disagree about a figure. `schema_version` goes up whenever a reader of the old shape
+would misread the new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from agentgym.types import (
+    FailureClass,
+    Finite,
+    Message,
+    Record,
+    ToolSpec,
+    TruncationReason,
+    Turn,
+    Usage,
+    Verdict,
+)
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Stage: TypeAlias = Literal["init", "run", "eval", "done"]
+
+
+class Trace(Record):
+    """One episode, from reset to verdict, as it is written to disk."""
+
+    schema_version: Literal[1] = 1
+    trace_id: str
+    """Unique per attempt."""
+    env_spec: str
+    """Gymnasium's `EnvSpec` as JSON; `gym.make(EnvSpec.from_json(…))` gives the env back."""
+    task_id: str | None = None
+    """None if the env failed before it chose a task."""
+    split: str | None = None
+    seed: int | None = None
+    """The episode's seed; task choice and sampling seeds derive from it."""
+    group: str | None = None
+    """Shared by the rollouts of one task that are compared with each other."""
+    sample: int = 0
+    """Which rollout of the task this is."""
+    policy: dict[str, Any] = Field(default_factory=dict)
+    """Model name and sampling parameters in effect."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Facts about the run: data set size and hash, package version."""
+    tools: tuple[ToolSpec, ...] = ()
+    messages: tuple[Message, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    terminated: bool = False
+    truncated: bool = False
+    termination_reason: str | None = None
+    truncation_reason: TruncationReason | None = None
+    verdict: Verdict
+    failure_class: FailureClass | None = None
+    """Set when the episode failed for a reason other than the policy."""
+    failed_stage: Stage | None = None
+    """The stage in which it failed."""
+    error: str | None = None
+    """Type, text and traceback of the failure."""
+    started_at: str
+    """UTC, ISO 8601."""
+    stage_s: dict[str, Finite] = Field(default_factory=dict)
+    """Seconds spent in each active stage; waiting in a queue is not counted."""
+    usage: dict[str, Usage] = Field(default_factory=dict)
+    """Tokens per role."""
+
+    @property
+    def reward(self) -> float | None:
+        """The scalar reward; None when masked."""
+        return self.verdict.reward
+
+    @property
+    def scored(self) -> bool:
+        """Whether the episode counts in means and trains the policy."""
+        return not self.verdict.masked
+
+    @property
+    def malformed_calls(self) -> int:
+        """Unreadable calls and unreadable text actions, over all turns."""
+        return sum(turn.malformed for turn in self.turns)
