@@ -1,7 +1,8 @@
 """Reading an action: what enters the conversation, what is only recorded, how calls are replayed.
 
 Servers differ in how they write a tool call (arguments as text or object, ids missing or
-repeated, content null or empty). Here every dialect becomes the one form that every server accepts back.
+repeated, content null or empty). Here every dialect becomes the one form that every server accepts
+back.
 """
 
 from __future__ import annotations

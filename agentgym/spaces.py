@@ -9,7 +9,7 @@ environment.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -41,7 +41,7 @@ class MessageSpace(gymnasium.Space[Messages]):
         count = int(self.np_random.integers(1, 4))
         return tuple({"role": "user", "content": _words(self.np_random)} for _ in range(count))
 
-    def to_jsonable(self, sample_n: Sequence[Messages]) -> list[Any]:
+    def to_jsonable(self, sample_n: Iterable[Messages]) -> list[Any]:
         """Samples as JSON values."""
         return [list(messages) for messages in sample_n]
 
@@ -128,7 +128,7 @@ class AssistantSpace(gymnasium.Space[Action]):
                 arguments[key] = sample_json(sub, self.np_random, schema.get("$defs", {}))
         return arguments
 
-    def to_jsonable(self, sample_n: Sequence[Action]) -> list[Any]:
+    def to_jsonable(self, sample_n: Iterable[Action]) -> list[Any]:
         """Samples as JSON values."""
         return list(sample_n)
 
