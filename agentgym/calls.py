@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from agentgym.actions import TextCall, normalized_call
-from agentgym.errors import MalformedCall, ToolError
+from agentgym.errors import MalformedCall, SimulatorError, ToolError
 from agentgym.running import RunningEpisode, TurnRecord
 from agentgym.tools import ToolBox
 from agentgym.types import CallStatus, Message, ToolCall, clean_json
@@ -28,12 +28,24 @@ def cut_off_reply() -> Message:
     return {"role": "user", "content": text}
 
 
-async def _run_tool_calls(self, running: RunningEpisode, record: TurnRecord) -> Sequence[Message]:
+async def run_tool_calls(
+    toolbox: ToolBox, running: RunningEpisode, record: TurnRecord, *, on_loop: bool
+) -> Sequence[Message]:
+    """Run a message's `tool_calls`, rewriting them into the form that is replayed.
+
+    Args:
+        toolbox: The tools there are.
+        running: The episode.
+        record: The turn; its message and calls are filled in.
+        on_loop: See `Tool.call`.
+
+    Returns:
+        One tool message per call, in order.
+    """
     given = record.message["tool_calls"]
     entries = [normalized_call(call, running.new_call_id(call.get("id"))) for call in given]
     record.message["tool_calls"] = entries
     replies: list[Message] = []
-    record.replies = replies
     for position, (entry, call) in enumerate(zip(entries, given, strict=True)):
         function = call.get("function")
         raw = function.get("arguments") if isinstance(function, Mapping) else None
@@ -93,7 +105,7 @@ async def _run_call(
     arguments = None
     started = time.perf_counter()
     try:
-        if running.ended is not None:
+        if running.is_ending:
             status, text = "not_run", "Not executed: the episode is over."
         elif cut_off:
             status, text = "cut_off", _CUT_OFF_CALL
@@ -107,6 +119,9 @@ async def _run_call(
         text, status = str(error), "malformed"
     except ToolError as error:
         text, status = str(error), "error"
+    except SimulatorError as error:
+        text, status = "Error: the tool gave no result.", "error"
+        running.fail("simulator", str(error))
     record.calls.append(
         call.model_copy(
             update={

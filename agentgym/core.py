@@ -269,8 +269,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         try:
             record.replies = tuple(await self._advance(running, record))
         except SimulatorError as error:
-            running.failure_class, running.error = "simulator", str(error)
-            running.truncation_reason = "fault"
+            running.fail("simulator", str(error))
         except BaseException:
             running.over = True  # nobody knows how far the step got, so it can't be continued
             raise

@@ -87,11 +87,22 @@ class RunningEpisode:
         self.messages.extend(record.replies)
         self.records.append(record)
 
+    def fail(self, failure_class: FailureClass, error: str) -> None:
+        """End the episode because something other than the policy broke; it won't be scored."""
+        self.failure_class, self.error = failure_class, error
+        self.truncation_reason = "fault"
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether something already ended the episode, so that further calls don't run."""
+        return self.ended is not None or self.truncation_reason is not None
+
     @property
     def at_cap(self) -> bool:
         """Whether the last allowed turn is over and nothing else ended the episode."""
-        open_ended = self.ended is None and self.truncation_reason is None
-        return open_ended and self.max_turns is not None and len(self.records) >= self.max_turns
+        if self.is_ending or self.max_turns is None:
+            return False
+        return len(self.records) >= self.max_turns
 
     @property
     def turns_left(self) -> int | None:
