@@ -1,0 +1,146 @@
+"""Full-text search over a catalogue: BM25 exactly as Lucene scores it.
+
+Rankings decide what an agent sees, so they follow Lucene to the last tie: document lengths are
+rounded as Lucene's one-byte norms are, arithmetic is float32, and equal scores go by product id.
+The score of every (term, product) pair is worked out once and kept in flat arrays, so a query is a
+handful of array additions and needs no Java.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym.envs.webshop.analyzer import analyze
+
+K1 = 0.9
+"""BM25 term-frequency saturation (Anserini's default)."""
+B = 0.4
+"""BM25 length normalisation (Anserini's default)."""
+MAX_HITS = 50
+"""Hits returned for one query, at most."""
+
+
+def quantized_length(length: int) -> int:
+    """Return ``length`` as it survives Lucene's one-byte norm.
+
+    Lengths up to 40 are exact; above, 24 plus the four significant bits of the rest.
+
+    Source: Lucene 8, ``SmallFloat.intToByte4``.
+    """
+    if length <= 40:
+        return length
+    rest = length - 24
+    shift = max(rest.bit_length() - 4, 0)
+    return 24 + (rest >> shift << shift)
+
+
+class SearchIndex:
+    """A read-only index over documents; safe to share between threads.
+
+    Args:
+        documents: ``(id, text)`` pairs, any order.
+
+    Attributes:
+        positions: For each ranked document number, its position in ``documents``.
+    """
+
+    def __init__(self, documents: Sequence[tuple[str, str]]) -> None:
+        order = sorted(range(len(documents)), key=lambda at: documents[at][0])
+        self.positions = order
+        self._terms: dict[str, int] = {}
+        self._scores = np.zeros(len(order), dtype=np.float64)
+        self._build([documents[at][1] for at in order])
+        self._search = lru_cache(maxsize=256)(self._rank)
+
+    def _build(self, texts: Sequence[str]) -> None:
+        """Fill the postings: flat arrays of document numbers and scores, sliced by term."""
+        term_ids: list[npt.NDArray[np.int32]] = []
+        frequencies: list[npt.NDArray[np.int32]] = []
+        lengths = np.zeros(len(texts), dtype=np.int64)
+        widths = np.zeros(len(texts), dtype=np.int64)
+        terms = self._terms
+        for at, text in enumerate(texts):
+            analyzed = analyze(text)
+            counts = Counter(analyzed)
+            lengths[at], widths[at] = len(analyzed), len(counts)
+            ids = (terms.setdefault(term, len(terms)) for term in counts)
+            term_ids.append(np.fromiter(ids, dtype=np.int32, count=len(counts)))
+            frequencies.append(np.fromiter(counts.values(), dtype=np.int32, count=len(counts)))
+        term_of = np.concatenate(term_ids) if term_ids else np.zeros(0, dtype=np.int32)
+        count_of = np.concatenate(frequencies) if frequencies else np.zeros(0, dtype=np.int32)
+        document_of = np.repeat(np.arange(len(texts), dtype=np.int32), widths)
+        by_term = np.argsort(term_of, kind="stable")
+        document_frequency = np.bincount(term_of, minlength=len(terms))
+        self._starts = np.concatenate(([0], np.cumsum(document_frequency))).tolist()
+        self._documents = document_of[by_term]
+        self._impacts = self._impact(
+            count_of[by_term], lengths, np.repeat(document_frequency, document_frequency)
+        )
+
+    def _impact(
+        self,
+        frequency: npt.NDArray[np.int32],
+        lengths: npt.NDArray[np.int64],
+        document_frequency: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float32]:
+        """Score of each posting, shape ``(postings,)``: idf · tf / (tf + norm).
+
+        Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009, in Lucene 8's
+        form without the constant factor k1 + 1.
+        """
+        total = len(lengths)
+        with_terms = int(np.count_nonzero(lengths))
+        average = np.float32(lengths.sum() / max(with_terms, 1))
+        rounded = np.array([quantized_length(int(n)) for n in lengths], dtype=np.float32)
+        k1, b, one = np.float32(K1), np.float32(B), np.float32(1)
+        norm = k1 * ((one - b) + b * rounded / max(average, one))
+        odds = (total - document_frequency + 0.5) / (document_frequency + 0.5)
+        idf = np.log(1 + odds).astype(np.float32)
+        tf = frequency.astype(np.float32)
+        impact: npt.NDArray[np.float32] = idf * (tf / (tf + norm[self._documents]))
+        return impact
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def search(self, query: str) -> tuple[tuple[int, float], ...]:
+        """Return the best documents for ``query``.
+
+        Returns:
+            At most 50 ``(position, score)`` pairs, best first, ties by id; the position is that of
+            the document in the sequence given to the constructor.
+        """
+        return self._search(query)
+
+    def _rank(self, query: str) -> tuple[tuple[int, float], ...]:
+        slices = []
+        for term, count in Counter(analyze(query)).items():
+            term_id = self._terms.get(term)
+            if term_id is not None:
+                slices.append((slice(self._starts[term_id], self._starts[term_id + 1]), count))
+        if not slices:
+            return ()
+        documents = np.concatenate([self._documents[span] for span, _ in slices])
+        impacts = np.concatenate(
+            [self._impacts[span] * np.float32(count) for span, count in slices]
+        )
+        found, index = np.unique(documents, return_inverse=True)
+        scores = np.bincount(index, weights=impacts).astype(np.float32)
+        if len(found) > MAX_HITS:
+            threshold = np.partition(scores, len(scores) - MAX_HITS)[len(scores) - MAX_HITS]
+            keep = scores >= threshold
+            found, scores = found[keep], scores[keep]
+        best = np.argsort(-scores, kind="stable")[:MAX_HITS]
+        return tuple(
+            (self.positions[number], score)
+            for number, score in zip(found[best].tolist(), scores[best].tolist(), strict=True)
+        )
+
+
+def idf(total: int, document_frequency: int) -> float:
+    """Return BM25's inverse document frequency, always positive."""
+    return math.log(1 + (total - document_frequency + 0.5) / (document_frequency + 0.5))
