@@ -187,7 +187,7 @@ def make_venv(device, fresh):
 BIG_DOWNLOAD = re.compile(r"\s*Downloading (\S+?)-\S* \(([\d.]+) (MB|GB)\)")
 OFFLINE = re.compile(
     "NewConnectionError|NameResolutionError|name resolution|Network is unreachable|ProxyError"
-    "|ConnectTimeoutError|Max retries exceeded|Connection to .* timed out",
+    "|ConnectTimeoutError|Max retries exceeded|Connection to .* timed out|from versions: none",
     re.IGNORECASE,
 )
 
@@ -212,29 +212,26 @@ def pip(*arguments, **options):
     lines = []
     with open(LOG, "a") as log:
         log.write("\n$ %s\n" % " ".join(command))
-        process = subprocess.Popen(
+        log.flush()
+        with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             universal_newlines=True,
-        )
-        try:
+        ) as process:
             for line in process.stdout:
                 log.write(line)
                 log.flush()
                 lines.append(line.rstrip())
                 show_progress(lines[-1])
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
-    if process.wait() != 0:
+    if process.returncode != 0:
         tail = "\n".join("    " + line for line in lines[-15:])
         if any(OFFLINE.search(line) for line in lines):
             raise SetupError(
-                "pip could not reach its package index:\n%s\n  Check the network (a proxy goes in "
-                "HTTPS_PROXY, a mirror in PIP_INDEX_URL) and run the same command again." % tail
+                "pip could not reach its package index, or it is empty:\n%s\n  Check the network (a"
+                " proxy goes in HTTPS_PROXY, a mirror in PIP_INDEX_URL) and run the same command "
+                "again." % tail
             )
         raise SetupError("pip failed:\n%s\n  The whole output: %s" % (tail, LOG))
 

@@ -1,0 +1,16 @@
+"""What holds for every test: no model hub, no usage reports, no time limit on a single example."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# Read when transformers and vLLM are imported, in this process and in those it starts.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+
+# A slow machine is no failure. On CI the examples are the same each time.
+settings.register_profile("agentgym", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("agentgym")

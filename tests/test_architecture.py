@@ -1,0 +1,381 @@
+"""Imports point one way: contracts ← implementations ← engines ← command line.
+
+Every import in the package is read from the source, also those inside functions and under
+`TYPE_CHECKING`, and held against the table below. The checker itself is tried on small trees with
+one wrong arrow each, so that it can't pass by seeing nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import agentgym
+
+PACKAGE = Path(agentgym.__file__).parent
+
+IMPLEMENTATIONS = frozenset({"envs", "wrappers", "simulators", "judges", "clients", "traces"})
+CONTRACTS = "contracts"  # the files at the root
+FACE = "face"  # agentgym/__init__.py
+
+# Room -> rooms it may import, beside its own and the contracts.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    CONTRACTS: frozenset(),
+    **dict.fromkeys(IMPLEMENTATIONS, frozenset()),
+    "testing": frozenset({"clients"}),
+    "rollout": IMPLEMENTATIONS,
+    "cost": IMPLEMENTATIONS,
+    "report": IMPLEMENTATIONS,
+    "serve": IMPLEMENTATIONS | {"rollout"},
+    "train": IMPLEMENTATIONS | {"rollout"},
+    "evaluate": IMPLEMENTATIONS | {"rollout"},
+}
+MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
+
+CONTRACTS_THIRD_PARTY = frozenset({"gymnasium", "numpy", "pydantic"})
+TRAINING_STACK = frozenset(
+    {"accelerate", "datasets", "peft", "safetensors", "tokenizers", "torch", "transformers"}
+    | {"trl", "vllm"}
+)
+# The plain install, by import name. More than that is imported where it is used, in a function.
+CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"openai", "rich"}
+# Rooms of which importing a module already says that its extra is installed.
+OWN_THIRD_PARTY = {
+    "serve": frozenset({"aiohttp", "fastapi", "ray", "starlette", "uvicorn"}),
+    "testing": frozenset({"aiohttp", "hypothesis"}),
+    "train": TRAINING_STACK,
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, as a source file names it."""
+
+    module: str
+    line: int
+    in_function: bool
+    for_types: bool
+
+    @property
+    def at_load(self) -> bool:
+        """Whether importing the file runs this import."""
+        return not (self.in_function or self.for_types)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"
+
+
+def _dynamic_target(call: ast.Call) -> str | None:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name not in {"import_module", "__import__"} or not call.args:
+        return None
+    target = call.args[0]
+    return str(target.value) if isinstance(target, ast.Constant) else None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The modules of a package on disk."""
+
+    root: Path
+
+    def modules(self) -> dict[str, Path]:
+        """Every module's dotted name and file."""
+        found = {}
+        for path in sorted(self.root.rglob("*.py")):
+            parts = path.relative_to(self.root.parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        return found
+
+    def exists(self, module: str) -> bool:
+        path = self.root.parent.joinpath(*module.split("."))
+        return path.is_dir() or path.with_suffix(".py").is_file()
+
+    def imports(self, module: str, path: Path) -> list[Import]:
+        """Every import of a file, wherever in it."""
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        found: list[Import] = []
+
+        def visit(node: ast.AST, in_function: bool, for_types: bool) -> None:
+            targets: list[str] = []
+            match node:
+                case ast.Import():
+                    targets = [alias.name for alias in node.names]
+                case ast.ImportFrom():
+                    base = node.module or ""
+                    if node.level:
+                        parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                        base = ".".join([*parents, base]) if base else ".".join(parents)
+                    for alias in node.names:
+                        inner = f"{base}.{alias.name}"
+                        is_module = base.split(".")[0] == self.root.name and self.exists(inner)
+                        # A name that is no module is kept whole for the face, whose names have
+                        # a home elsewhere.
+                        keep = is_module or base == self.root.name
+                        targets.append(inner if keep else base)
+                case ast.Call():
+                    target = _dynamic_target(node)
+                    targets = [target] if target else []
+            line = getattr(node, "lineno", 0)
+            found.extend(Import(target, line, in_function, for_types) for target in targets)
+            if isinstance(node, ast.If) and _is_type_checking(node.test):
+                for child in node.body:
+                    visit(child, in_function, True)
+                for child in node.orelse:
+                    visit(child, in_function, for_types)
+                return
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                visit(child, in_function or inside, for_types)
+
+        visit(ast.parse(path.read_text(encoding="utf-8")), False, False)
+        return found
+
+    def room(self, module: str) -> str:
+        """The room of a module: a folder's name, or the contracts for the files at the root."""
+        parts = module.split(".")
+        if len(parts) == 1:
+            return FACE
+        return parts[1] if (self.root / parts[1]).is_dir() else CONTRACTS
+
+
+def _fault(tree: Tree, module: str, found: Import) -> str | None:
+    """What is wrong with one import, or None."""
+    room = tree.room(module)
+    top = found.module.split(".")[0]
+    if room != FACE and room not in MAY_IMPORT:
+        return f"unknown room '{room}'; add it to MAY_IMPORT with what it may import"
+    if top == tree.root.name:
+        return _fault_inside(tree, module, found)
+    if top in sys.stdlib_module_names:
+        return None
+    if room in {FACE, CONTRACTS}:
+        allowed = CONTRACTS_THIRD_PARTY if room == CONTRACTS else frozenset()
+        return None if top in allowed else f"'{top}' in {room}"
+    if top in TRAINING_STACK and room != "train":
+        return f"'{top}' belongs in train/ only"
+    if found.for_types or found.in_function:
+        return None
+    if room == "cli":
+        return f"'{top}' at load time; the command line imports inside its functions"
+    if top in CORE_THIRD_PARTY | OWN_THIRD_PARTY.get(room, frozenset()):
+        return None
+    return f"'{top}' is not in the plain install; import it inside the function that needs it"
+
+
+def _fault_inside(tree: Tree, module: str, found: Import) -> str | None:
+    room = tree.room(module)
+    if room == FACE:
+        light = {f"{tree.root.name}.envs.registration"}
+        if found.for_types or found.module in light:
+            return None
+        return f"'{found.module}' at load time of the face; list it in _HOMES instead"
+    if not tree.exists(found.module) or found.module == tree.root.name:
+        if found.module == f"{tree.root.name}.__version__":
+            return None
+        return f"'{found.module}' through the face; import it from the module that defines it"
+    target = tree.room(found.module)
+    if target not in MAY_IMPORT[room] | {room, CONTRACTS}:
+        return f"{room} imports {target} ('{found.module}')"
+    if room == "cli" and found.at_load and target not in {"cli", CONTRACTS}:
+        return f"'{found.module}' at load time; the command line imports inside its functions"
+    return None
+
+
+def violations(root: Path) -> list[str]:
+    """Every import of the package at `root` that points the wrong way, as `file:line: fault`."""
+    tree = Tree(root)
+    found = []
+    for module, path in tree.modules().items():
+        for each in tree.imports(module, path):
+            fault = _fault(tree, module, each)
+            if fault:
+                found.append(f"{path.relative_to(root.parent)}:{each.line}: {fault}")
+    return found
+
+
+def _parents(module: str) -> Iterator[str]:
+    while "." in module:
+        module = module.rpartition(".")[0]
+        yield module
+
+
+def load_graph(root: Path) -> dict[str, set[str]]:
+    """What each module needs loaded before its own body can finish."""
+    tree = Tree(root)
+    modules = tree.modules()
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        needs: set[str] = set()
+        for each in tree.imports(module, path):
+            if each.at_load:
+                target = each.module if each.module in modules else each.module.rpartition(".")[0]
+                # Importing a module runs its packages too; those around both are running already.
+                needs |= {target, *_parents(target)} - {*_parents(module)}
+        graph[module] = (needs & set(modules)) - {module}
+    return graph
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str] | None:
+    """A cycle in the graph as a path that ends where it began, or None."""
+    finished: set[str] = set()
+
+    def walk(node: str, path: list[str]) -> list[str] | None:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in finished:
+            return None
+        for following in sorted(graph[node]):
+            cycle = walk(following, [*path, node])
+            if cycle:
+                return cycle
+        finished.add(node)
+        return None
+
+    for node in sorted(graph):
+        cycle = walk(node, [])
+        if cycle:
+            return cycle
+    return None
+
+
+def test_every_import_points_the_right_way() -> None:
+    assert violations(PACKAGE) == []
+
+
+def test_no_import_cycle_at_load_time() -> None:
+    assert find_cycle(load_graph(PACKAGE)) is None
+
+
+def test_the_reader_sees_the_whole_package() -> None:
+    tree = Tree(PACKAGE)
+    modules = tree.modules()
+    assert {"agentgym", "agentgym.core", "agentgym.envs.registration"} <= set(modules)
+    in_core = {each.module for each in tree.imports("agentgym.core", modules["agentgym.core"])}
+    assert {"gymnasium", "agentgym.types"} <= in_core
+
+
+def make_tree(folder: Path, files: dict[str, str]) -> Path:
+    """Write a package `agentgym` with the given files, and empty `__init__.py` where missing."""
+    root = folder / "agentgym"
+    for name, text in {"__init__.py": "", "types.py": "", **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    for path in list(root.rglob("*.py")):
+        (path.parent / "__init__.py").touch()
+    return root
+
+
+LEGAL = {
+    "__init__.py": """
+        from typing import TYPE_CHECKING
+        from agentgym.envs.registration import register_envs
+        if TYPE_CHECKING:
+            from agentgym.rollout import Engine
+        """,
+    "types.py": "import json\nfrom pydantic import BaseModel",
+    "core.py": "import gymnasium\nfrom agentgym.types import Task",
+    "envs/registration.py": "import gymnasium",
+    "envs/shop/env.py": "from agentgym.core import AgentEnv\nfrom agentgym.envs.shop import pages",
+    "envs/shop/pages.py": "def nouns():\n    import spacy",
+    "clients/chat.py": "import openai\nfrom agentgym.types import Message",
+    "testing/checks.py": "from agentgym.clients.chat import ChatClient",
+    "rollout/__init__.py": "from agentgym.rollout.engine import Engine",
+    "rollout/engine.py": "from agentgym import __version__\nfrom agentgym.traces import jsonl",
+    "traces/jsonl.py": "",
+    "train/grpo.py": "import torch, trl\nfrom agentgym.rollout import Engine",
+    "cli/run.py": "def main():\n    from agentgym.train.grpo import train\n    import rich",
+}
+
+
+def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, LEGAL)
+    assert violations(root) == []
+    assert find_cycle(load_graph(root)) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("core.py", "from agentgym.envs.shop import pages", "contracts imports envs"),
+        ("core.py", "import openai", "'openai' in contracts"),
+        ("core.py", "def f():\n    import agentgym.rollout.engine", "contracts imports rollout"),
+        ("judge.py", "from agentgym import Task", "through the face"),
+        ("judge.py", "import agentgym", "through the face"),
+        ("envs/a.py", "from agentgym.clients.chat import ChatClient", "envs imports clients"),
+        ("envs/a.py", "import agentgym.rollout", "envs imports rollout"),
+        ("envs/a.py", "from ..clients import chat", "envs imports clients"),
+        ("envs/a.py", "class A:\n    import spacy", "'spacy' is not in the plain install"),
+        ("envs/a.py", "def f():\n    import torch", "'torch' belongs in train/ only"),
+        (
+            "envs/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import transformers",
+            "'transformers' belongs in train/ only",
+        ),
+        (
+            "envs/a.py",
+            "import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    import spacy",
+            "'spacy' is not in the plain install",
+        ),
+        (
+            "clients/a.py",
+            "async def f():\n    return __import__('agentgym.judges.b')",
+            "clients imports judges",
+        ),
+        ("rollout/a.py", "from agentgym.train.grpo import train", "rollout imports train"),
+        ("rollout/a.py", "from agentgym.testing import checks", "rollout imports testing"),
+        ("train/a.py", "from agentgym.evaluate.b import c", "train imports evaluate"),
+        ("train/a.py", "from agentgym.cli import run", "train imports cli"),
+        ("testing/a.py", "from agentgym.envs.shop import env", "testing imports envs"),
+        ("cli/a.py", "from agentgym.rollout.engine import Engine", "at load time"),
+        ("cli/a.py", "import rich", "at load time"),
+        ("cli/a.py", "def f():\n    import torch", "'torch' belongs in train/ only"),
+        ("misc/a.py", "import json", "unknown room 'misc'"),
+        ("__init__.py", "from agentgym.core import AgentEnv", "at load time of the face"),
+        ("__init__.py", "import numpy", "'numpy' in face"),
+    ],
+)
+def test_checker_catches_a_wrong_arrow(tmp_path: Path, file: str, text: str, fault: str) -> None:
+    stubs = {"judges/b.py": "", "evaluate/b.py": ""}
+    root = make_tree(tmp_path, {**LEGAL, **stubs, file: text})
+    found = violations(root)
+    assert len(found) == 1, found
+    assert found[0].startswith(f"agentgym/{file}:")
+    assert fault in found[0]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.py": "from agentgym import b", "b.py": "import agentgym.a"},
+        {"a.py": "import agentgym.c", "b.py": "import agentgym.a", "c.py": "import agentgym.b"},
+        # Through a package: loading rollout.low runs rollout/__init__, which needs judge.
+        {
+            "judge.py": "from agentgym.rollout.low import x",
+            "rollout/__init__.py": "import agentgym.judge",
+            "rollout/low.py": "",
+        },
+        {"envs/__init__.py": "from agentgym.envs.x import y", "envs/x.py": "import agentgym.envs.z",
+         "envs/z.py": "from agentgym.envs.x import y"},
+    ],
+)  # fmt: skip
+def test_checker_catches_a_cycle(tmp_path: Path, files: dict[str, str]) -> None:
+    assert find_cycle(load_graph(make_tree(tmp_path, files))) is not None
+
+
+def test_an_import_for_types_or_inside_a_function_makes_no_cycle(tmp_path: Path) -> None:
+    files = {
+        "a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import agentgym.b",
+        "b.py": "import agentgym.a\nimport agentgym.c",
+        "c.py": "def f():\n    import agentgym.b",
+    }
+    assert find_cycle(load_graph(make_tree(tmp_path, files))) is None

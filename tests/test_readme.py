@@ -1,0 +1,100 @@
+"""The examples in README.md, docs/ and the environments' cards run as they stand.
+
+A block that needs the training stack says so in its first line, `# requires: train`, and runs with
+the end-to-end tests.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted((ROOT / "agentgym" / "envs").glob("*/README.md")),
+]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+TRAIN_MARK = "# requires: train"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: str
+    line: int
+    info: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(text: str, page: str) -> list[Block]:
+    """Every fenced block of a page, indentation taken off, with the line its body begins on."""
+    found = []
+    for match in FENCE.finditer(text):
+        indent = match["indent"]
+        body = (
+            re.sub(f"^{indent}", "", match["body"], flags=re.MULTILINE) if indent else match["body"]
+        )
+        line = text.count("\n", 0, match.start("body")) + 1
+        found.append(Block(page, line, match["info"].strip(), body))
+    return found
+
+
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in blocks_of(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+]
+PYTHON_BLOCKS = [
+    pytest.param(
+        block,
+        id=block.place,
+        marks=[pytest.mark.e2e] if block.text.startswith(TRAIN_MARK) else [],
+    )
+    for block in BLOCKS
+    if block.info == "python"
+]
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS)
+def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Padded, so that a traceback names the page's own line.
+    code = compile("\n" * (block.line - 1) + block.text, str(ROOT / block.page), "exec")
+    exec(code, {"__name__": "__main__"})
+
+
+def test_no_python_block_is_left_out() -> None:
+    assert PYTHON_BLOCKS
+    odd = [block.place for block in BLOCKS if re.match(r"py(thon)?\b.", block.info)]
+    assert odd == [], "write ```python alone; a block that can't run is no example"
+
+
+def test_links_to_files_lead_somewhere() -> None:
+    dead = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_reader_finds_blocks_and_their_lines() -> None:
+    text = "# T\n\n```python\na = 1\n```\n\n- item\n\n  ```sh\n  ls\n  ```\n"
+    assert blocks_of(text, "p.md") == [
+        Block("p.md", 4, "python", "a = 1\n"),
+        Block("p.md", 10, "sh", "ls\n"),
+    ]
