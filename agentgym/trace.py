@@ -7,9 +7,12 @@ would misread the new one.
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from agentgym.types import (
     FailureClass,
@@ -21,6 +24,7 @@ from agentgym.types import (
     Turn,
     Usage,
     Verdict,
+    clean_text,
 )
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -84,3 +88,34 @@ class Trace(Record):
     def malformed_calls(self) -> int:
         """Unreadable calls and unreadable text actions, over all turns."""
         return sum(turn.malformed for turn in self.turns)
+
+    def to_json_line(self) -> str:
+        """The trace as one line of strict JSON, line feed included.
+
+        Never raises: text that can't be encoded is cleaned, what JSON has no form for becomes its
+        `repr`, and NaN or an infinity becomes the string that reads back as that float.
+        """
+        line = json.dumps(_plain(self), ensure_ascii=False, allow_nan=False)
+        for separator in ("\u2028", "\u2029", "\x85"):  # they end a line for `str.splitlines`
+            line = line.replace(separator, f"\\u{ord(separator):04x}")
+        return line + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value as `json.dumps` takes it; unlike pydantic's own dump, it refuses nothing."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {key: _plain(getattr(value, key)) for key in fields if not fields[key].exclude}
+    if isinstance(value, Mapping):
+        return {clean_text(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return clean_text(repr(value))
