@@ -1,0 +1,34 @@
+"""GRPO training of a policy on any agentgym environment: TRL's trainer, colocated vLLM.
+
+The only home of torch, transformers, trl and vllm. Names are imported at first use, because vLLM
+loads `agentgym.train.live_weights` as a plug-in in every one of its processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentgym.train.config import TrainConfig
+    from agentgym.train.grpo import make_trainer, train
+    from agentgym.train.rollout import episode_reward, rollout_func
+
+__all__ = ["TrainConfig", "episode_reward", "make_trainer", "rollout_func", "train"]
+
+_HOME_OF = {
+    "TrainConfig": "agentgym.train.config",
+    "episode_reward": "agentgym.train.rollout",
+    "make_trainer": "agentgym.train.grpo",
+    "rollout_func": "agentgym.train.rollout",
+    "train": "agentgym.train.grpo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use (PEP 562)."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
