@@ -71,7 +71,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         ConfigError: If a parameter is out of range.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  # as Gymnasium has it
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium has it
     supports_snapshot: ClassVar[bool] = False
     """Whether `get_state`/`set_state` work."""
     awaits: ClassVar[bool] = False
@@ -173,6 +173,11 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
             ResetNeeded: If no episode is running.
         """
         return tuple(self._running().messages)
+
+    @property
+    def running(self) -> RunningEpisode | None:
+        """The episode in progress or just over, to look at; None before `reset`, after `close`."""
+        return self._state
 
     def finish(self, reason: str = "finished", *, answer: str | None = None) -> None:
         """End the episode after the current call; for tools and `reply`."""
