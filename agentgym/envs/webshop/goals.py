@@ -64,6 +64,11 @@ class Goal:
         """The wanted option values, without their groups."""
         return tuple(entry if isinstance(entry, str) else entry[1] for entry in self.options)
 
+    @property
+    def has_price_bound(self) -> bool:
+        """Whether the instruction names a price limit."""
+        return self.price_upper < NO_PRICE_BOUND
+
     def as_original(self, kind: GoalKind) -> dict[str, Any]:
         """The goal as the original's dict: human goals list their options, synthetic map them."""
         return {
@@ -264,3 +269,8 @@ def split_range(count: int, split: Split | None) -> range:
         "train": (test + validation, count),
     }
     return range(*bounds[split])
+
+
+def split_of(count: int, number: int) -> Split:
+    """Return the split that goal ``number`` belongs to."""
+    return next(split for split in SPLITS if number in split_range(count, split))

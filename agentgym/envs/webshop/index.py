@@ -6,7 +6,6 @@ The score of every (term, product) pair is worked out once and kept in flat arra
 handful of array additions and needs no Java.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -52,7 +51,6 @@ class SearchIndex:
         order = sorted(range(len(documents)), key=lambda at: documents[at][0])
         self.positions = order
         self._terms: dict[str, int] = {}
-        self._scores = np.zeros(len(order), dtype=np.float64)
         self._build([documents[at][1] for at in order])
         self._search = lru_cache(maxsize=256)(self._rank)
 
@@ -107,6 +105,11 @@ class SearchIndex:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether any document holds a word."""
+        return bool(self._terms)
+
     def search(self, query: str) -> tuple[tuple[int, float], ...]:
         """Return the best documents for ``query``.
 
@@ -139,8 +142,3 @@ class SearchIndex:
             (self.positions[number], score)
             for number, score in zip(found[best].tolist(), scores[best].tolist(), strict=True)
         )
-
-
-def idf(total: int, document_frequency: int) -> float:
-    """Return BM25's inverse document frequency, always positive."""
-    return math.log(1 + (total - document_frequency + 0.5) / (document_frequency + 0.5))

@@ -60,7 +60,7 @@ class HumanInstruction:
     options: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Product:
     """One article of the shop.
 
@@ -338,20 +338,31 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_folder(folder: Path) -> RawData:
-    """Open the three data files of a folder, full or 1,000-product names.
+def data_files(folder: Path) -> tuple[Path, Path, Path]:
+    """Find the three data files of a folder, full or 1,000-product names.
 
     Raises:
-        DataError: If the folder or a file is missing or not JSON of the right shape.
+        DataError: If the folder or a file is missing.
     """
     if not folder.is_dir():
         raise DataError(
             f"data folder {str(folder)!r} does not exist; give a folder with WebShop's three files "
             "or leave `data` out to use the embedded catalogue"
         )
-    products = find_file(folder, PRODUCT_FILES)
-    attributes = find_file(folder, ATTRIBUTE_FILES)
-    human = find_file(folder, HUMAN_FILES)
+    return (
+        find_file(folder, PRODUCT_FILES),
+        find_file(folder, ATTRIBUTE_FILES),
+        find_file(folder, HUMAN_FILES),
+    )
+
+
+def read_folder(folder: Path) -> RawData:
+    """Open the three data files of a folder.
+
+    Raises:
+        DataError: If the folder or a file is missing or not JSON of the right shape.
+    """
+    products, attributes, human = data_files(folder)
     return RawData(
         products=iterate_json_list(products),
         attributes=_read_object(attributes),
