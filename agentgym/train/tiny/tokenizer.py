@@ -72,7 +72,7 @@ def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex("|".join(_PATTERNS)), behavior="isolated"),
-            _split_words(pre_tokenizers, Regex),
+            pre_tokenizers.WhitespaceSplit(),
         ]
     )
     words: dict[str, None] = {}
