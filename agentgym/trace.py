@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -107,7 +108,10 @@ def _plain(value: Any) -> Any:
         return clean_text(value)
     if value is None or isinstance(value, bool | int):
         return value
-    if isinstance(value, float):
+    if isinstance(value, Integral):  # NumPy's too
+        return int(value)
+    if isinstance(value, Real):
+        value = float(value)
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
