@@ -1,26 +1,36 @@
 """A WebShop catalogue of any size, made from a seed by our own code, in the original's raw schema.
 
-The original's data cannot be shipped (its texts were scraped), and has only 13 human instructions for its
-1,000 products. Here every text is ours, and every product is the target of two shopper-like instructions and
-of one synthetic instruction per combination of its options.
+The original's data cannot be shipped (its texts were scraped), and has only 13 human instructions
+for its 1,000 products. Here every text is ours, and every product is the target of three
+shopper-like instructions and of one synthetic instruction per combination of its options.
 
-Products come in *families*: a base product and siblings that differ from it in one thing only (an attribute,
-the price, the options on offer). A policy that buys the first hit for the instruction often buys a sibling,
-which costs reward; buying the target with the wanted options always earns 1.0. For that, the vocabulary avoids
-everything that makes some of the original's goals unreachable (see `vocabulary.options`).
+Products come in *families*: a base product and siblings that differ from it in one thing only (an
+attribute, the price, the options on offer). A policy that buys the first hit often buys a sibling,
+which costs reward; buying the target with the wanted options always earns 1.0. For that, the
+vocabulary avoids what makes some of the original's goals unreachable (see `vocabulary.options`).
 
-Levels, measured at 1,000 products with seed 0 (``rule`` = search the instruction, buy the first hit, no options):
+The levels at 1,000 products, seed 0. *First hit* searches the whole instruction and buys the best
+hit, without options or with those wanted: the share of human goals it solves, of the first 1,500.
 
-{TABLE}
+======== ===== =========== ========= ===== ===== ================= ====== ====== ==========
+level    human synthetic   no option title goal  price range /     first  with   asks for
+         goals goals       groups    words words missing           hit    wanted options
+======== ===== =========== ========= ===== ===== ================= ====== ====== ==========
+tiny     3000  2118        26 %      3     14    0 / 0             27 %   82 %   67 %
+easy     3000  2215        38 %      11    20    0 / 0             48 %   84 %   44 %
+standard 3000  3728        35 %      15    23    74 / 19           35 %   72 %   50 %
+hard     3000  7786        0 %       21    35    55 / 10           0 %    58 %   99 %
+======== ===== =========== ========= ===== ===== ================= ====== ====== ==========
 
-A product depends on the seed, the level and its place only: a smaller catalogue is a prefix of a larger one.
+All words of ``tiny``, pages aside, are under 260. A product depends on the seed, the level and its
+place only: a smaller catalogue is a prefix of a larger one.
 """
 
 import hashlib
 import json
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentgym.envs.webshop.vocabulary import wording
 from agentgym.envs.webshop.vocabulary.attributes import ATTRIBUTES, Attribute
@@ -34,11 +44,13 @@ from agentgym.envs.webshop.vocabulary.tiny import (
     TINY_PRICES_CENTS,
 )
 from agentgym.envs.webshop.vocabulary.wording import Draws
+from agentgym.errors import ConfigError
 
 __all__ = ["LEVELS", "MIN_PRODUCTS", "Level", "RawCatalogue", "content_hash", "generate"]
 
 MIN_PRODUCTS = 10
 """Fewest products that can be asked for; one results page."""
+
 
 class RawCatalogue(NamedTuple):
     """The original's three files, as their JSON would load."""
@@ -58,9 +70,9 @@ class Level(BaseModel):
 
     siblings: int = Field(ge=0, le=12)
     """Near misses beside each base product."""
-    attributes: int = Field(ge=2, le=8)
+    attributes: int = Field(ge=2, le=6)
     """Attributes per product."""
-    titled: int = Field(ge=0, le=8)
+    titled: int = Field(ge=0, le=6)
     """How many of them the title shows; the others are in bullets and description only."""
     wanted: tuple[int, int]
     """Fewest and most attributes a shopper asks for."""
@@ -73,35 +85,78 @@ class Level(BaseModel):
     paraphrase: float = Field(ge=0, le=1)
     """Probability that a shopper says an attribute without using its name."""
     length: int = Field(ge=0, le=3)
-    """Length of the texts: 0 the closed vocabulary of `vocabulary.tiny`, 1 short, 2 usual, 3 long."""
+    """Length of texts: 0 the closed vocabulary of `vocabulary.tiny`, 1 short, 2 usual, 3 long."""
     price_gap: tuple[int, int] = (41, 70)
-    """Least and most dollars between a product and its dearer sibling; 41 is over any limit the goals draw."""
+    """Least and most dollars from a product to its dearer sibling; 41 is over any price limit."""
     ranges: float = Field(default=0.0, ge=0, le=1)
     """Probability of a price range instead of one price."""
     unpriced: float = Field(default=0.0, ge=0, le=1)
     """Probability of no price, which the shop then sets to $100."""
-    instructions: int = Field(default=2, ge=1, le=10)
+    instructions: int = Field(default=3, ge=1, le=10)
     """Shopper-like instructions per product."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Level":
+        if abs(sum(self.groups) - 1.0) > 1e-9 or min(self.groups) < 0:
+            raise ValueError(f"groups is {self.groups}; it must be probabilities that sum to 1")
+        for name, least in (("wanted", 1), ("values", 1), ("price_gap", 0)):
+            low, high = getattr(self, name)
+            if not least <= low <= high:
+                raise ValueError(f"{name} is {(low, high)}; {least} <= fewest <= most is needed")
+        return self
 
 
 LEVELS: dict[str, Level] = {
     "tiny": Level(
-        siblings=3, attributes=2, titled=2, wanted=(1, 2), groups=(0.4, 0.6), values=(2, 3), asked=0.8,
-        paraphrase=0.0, length=0,
+        siblings=4,
+        attributes=2,
+        titled=2,
+        wanted=(1, 2),
+        groups=(0.3, 0.7),
+        values=(2, 3),
+        asked=0.9,
+        paraphrase=0.0,
+        length=0,
     ),
     "easy": Level(
-        siblings=1, attributes=3, titled=3, wanted=(1, 2), groups=(0.5, 0.5), values=(2, 4), asked=0.6,
-        paraphrase=0.0, length=1,
+        siblings=1,
+        attributes=3,
+        titled=3,
+        wanted=(1, 2),
+        groups=(0.4, 0.6),
+        values=(2, 4),
+        asked=0.7,
+        paraphrase=0.0,
+        length=1,
     ),
     "standard": Level(
-        siblings=2, attributes=5, titled=3, wanted=(1, 3), groups=(0.4, 0.35, 0.25), values=(2, 4), asked=0.7,
-        paraphrase=0.1, length=2, ranges=0.09, unpriced=0.02,
+        siblings=2,
+        attributes=5,
+        titled=3,
+        wanted=(1, 3),
+        groups=(0.4, 0.35, 0.25),
+        values=(2, 4),
+        asked=0.7,
+        paraphrase=0.1,
+        length=2,
+        ranges=0.09,
+        unpriced=0.02,
     ),
     "hard": Level(
-        siblings=4, attributes=6, titled=2, wanted=(2, 4), groups=(0.0, 0.1, 0.6, 0.3), values=(2, 3), asked=0.95,
-        paraphrase=0.5, length=3, price_gap=(41, 49), ranges=0.05, unpriced=0.01,
+        siblings=4,
+        attributes=6,
+        titled=2,
+        wanted=(2, 4),
+        groups=(0.0, 0.1, 0.6, 0.3),
+        values=(2, 3),
+        asked=0.95,
+        paraphrase=0.5,
+        length=3,
+        price_gap=(41, 49),
+        ranges=0.05,
+        unpriced=0.01,
     ),
-}  # fmt: skip
+}
 """The named levels, easiest first."""
 
 
@@ -127,6 +182,9 @@ class _Words(NamedTuple):
     options: dict[str, OptionGroup]
 
 
+_TINY_AXES = ("price", "attribute", "price", "options")
+"""In the order of siblings; price twice, as tiny searches already tell all other siblings apart."""
+
 _FULL = _Words(KINDS, ATTRIBUTES, OPTION_GROUPS)
 _TINY = _Words(TINY_KINDS, TINY_ATTRIBUTES, TINY_OPTIONS)
 
@@ -136,7 +194,7 @@ def generate(
 ) -> RawCatalogue:
     """Make a catalogue.
 
-    The same arguments give the same catalogue in every process, on every platform and Python version.
+    The same arguments give the same catalogue on every platform and Python version.
 
     Args:
         num_products: Number of products, at least `MIN_PRODUCTS`.
@@ -147,12 +205,14 @@ def generate(
         The catalogue in the original's raw schema.
 
     Raises:
-        ValueError: If there are too few products, or no level has this name.
+        ConfigError: If there are too few products, or no level has this name.
     """
     if num_products < MIN_PRODUCTS:
-        raise ValueError(f"num_products is {num_products}; it must be at least {MIN_PRODUCTS}")
+        raise ConfigError(f"num_products is {num_products}; it must be at least {MIN_PRODUCTS}")
     if isinstance(difficulty, str) and difficulty not in LEVELS:
-        raise ValueError(f"no difficulty {difficulty!r}; choose one of {', '.join(LEVELS)}, or pass a Level")
+        raise ConfigError(
+            f"no difficulty {difficulty!r}; choose one of {', '.join(LEVELS)}, or pass a Level"
+        )
     level = LEVELS[difficulty] if isinstance(difficulty, str) else difficulty
     words = _FULL if level.length else _TINY
     key = f"{seed}/{difficulty if isinstance(difficulty, str) else level.model_dump_json()}"
@@ -161,13 +221,15 @@ def generate(
     family = 0
     while len(raw.products) < num_products:
         draws = Draws(f"{key}/{family}")
-        for draft in _family(draws, level, words, f"{key}/{family}/text", family)[: num_products - len(raw.products)]:
+        drafts = _family(draws, level, words, f"{key}/{family}/text", family)
+        for draft in drafts[: num_products - len(raw.products)]:
             asin = _asin(len(raw.products), asin_offset)
             attributes = tuple(sorted(draft.attributes))
             raw.products.append(_raw_product(draws, level, words, draft, asin))
             raw.attributes[asin] = _raw_attributes(draws, level, draft, attributes)
             raw.human_instructions[asin] = [
-                _raw_human(draws, level, words, draft, asin, attributes) for _ in range(level.instructions)
+                _raw_human(draws, level, words, draft, asin, attributes)
+                for _ in range(level.instructions)
             ]
         family += 1
     return raw
@@ -189,8 +251,11 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _asin(index: int, offset: int) -> str:
-    """Give the index-th product its asin; a bijection, so that asins never repeat, and well mixed, because
-    the search engine breaks ties by asin and siblings must not come in a fixed order."""
+    """Give the index-th product its asin.
+
+    A bijection, so that asins never repeat, and well mixed: the search engine breaks ties by
+    asin, and siblings must not come in a fixed order.
+    """
     x = (index + offset) & _ASIN_MASK
     for multiplier in (0x9E3779B97F5, 0x1B873593CC9):
         x ^= x >> 20
@@ -205,7 +270,11 @@ def _asin(index: int, offset: int) -> str:
 
 def _family(draws: Draws, level: Level, words: _Words, text_key: str, place: int) -> list[_Draft]:
     """Draw a base product and its siblings, in random order."""
-    kind = words.kinds[place % len(words.kinds)] if place < len(words.kinds) else draws.pick(words.kinds)
+    kind = (
+        words.kinds[place % len(words.kinds)]
+        if place < len(words.kinds)
+        else draws.pick(words.kinds)
+    )
     names = draws.some(kind.attributes, level.attributes)
     base = _Draft(
         kind=kind,
@@ -219,9 +288,9 @@ def _family(draws: Draws, level: Level, words: _Words, text_key: str, place: int
         text_key=text_key,
     )
     drafts = [_with_price_form(draws, level, base)]
-    axes = draws.some(("attribute", "price", "options"), 3)
+    axes = draws.some(("attribute", "price", "options"), 3) if level.length else _TINY_AXES
     for n in range(level.siblings):
-        sibling = _sibling(draws, level, words, base, axes[n % 3])
+        sibling = _sibling(draws, level, words, base, axes[n % len(axes)])
         if level.length == 2 and draws.chance(0.5):
             sibling = sibling._replace(brand=wording.brand(draws), text_key=f"{text_key}{n}")
         drafts.append(_with_price_form(draws, level, sibling))
@@ -230,16 +299,20 @@ def _family(draws: Draws, level: Level, words: _Words, text_key: str, place: int
 
 def _price(draws: Draws, level: Level, kind: Kind) -> int:
     if not level.length:
-        return draws.pick(TINY_PRICES_CENTS)
+        return draws.pick(TINY_PRICES_CENTS[:3])  # leaves room for dearer siblings
     # Squared, so that cheap products are common; the last digits are a shop's.
-    dollars = kind.low_cents // 100 + int((kind.high_cents - kind.low_cents) // 100 * draws.random() ** 2)
+    dollars = kind.low_cents // 100 + int(
+        (kind.high_cents - kind.low_cents) // 100 * draws.random() ** 2
+    )
     return dollars * 100 + draws.pick((99, 99, 95, 49, 0, 90))
 
 
 def _with_price_form(draws: Draws, level: Level, draft: _Draft) -> _Draft:
     """Turn some prices into a range or leave them out."""
     if draws.chance(level.ranges):
-        return draft._replace(top_cents=draft.cents + 100 * draws.between(2, 2 + draft.cents // 150))
+        return draft._replace(
+            top_cents=draft.cents + 100 * draws.between(2, 2 + draft.cents // 150)
+        )
     if draws.chance(level.unpriced):
         return draft._replace(priced=False)
     return draft
@@ -247,10 +320,9 @@ def _with_price_form(draws: Draws, level: Level, draft: _Draft) -> _Draft:
 
 def _options(draws: Draws, level: Level, words: _Words, kind: Kind) -> dict[str, tuple[str, ...]]:
     u, count = draws.random(), 0
-    for count, probability in enumerate(level.groups):
-        u -= probability
-        if u < 0:
-            break
+    while count < len(level.groups) - 1 and u >= level.groups[count]:
+        u -= level.groups[count]
+        count += 1
     return {key: _values(draws, level, words.options[key]) for key in kind.options[:count]}
 
 
@@ -263,7 +335,7 @@ def _sibling(draws: Draws, level: Level, words: _Words, base: _Draft, axis: str)
     """Copy the base product and change one thing."""
     if axis == "price":
         if not level.length:
-            dearer = [p for p in TINY_PRICES_CENTS if abs(p - base.cents) >= 4000]
+            dearer = [p for p in TINY_PRICES_CENTS if p - base.cents >= 4000]
             return base._replace(cents=draws.pick(dearer))
         dearer_cents = base.cents + 100 * draws.between(*level.price_gap)
         if dearer_cents < base.kind.high_cents or level.length == 3:
@@ -276,10 +348,14 @@ def _sibling(draws: Draws, level: Level, words: _Words, base: _Draft, axis: str)
             rest = tuple(v for v in group.values if v not in base.options[key])
             kept = draws.pick(base.options[key])
             chosen = {kept, *draws.some(rest, max(1, len(base.options[key]) - 1))}
-            return base._replace(options={**base.options, key: tuple(v for v in group.values if v in chosen)})
+            return base._replace(
+                options={**base.options, key: tuple(v for v in group.values if v in chosen)}
+            )
         axis = "attribute"
     place = draws.below(len(base.attributes))
-    rest = tuple(name for name in base.kind.attributes if words.attributes[name] not in base.attributes)
+    rest = tuple(
+        name for name in base.kind.attributes if words.attributes[name] not in base.attributes
+    )
     changed = list(base.attributes)
     changed[place] = words.attributes[draws.pick(rest)]
     return base._replace(attributes=tuple(changed))
@@ -289,7 +365,9 @@ def _money(cents: int) -> str:
     return f"${cents // 100:,}.{cents % 100:02d}"
 
 
-def _raw_product(draws: Draws, level: Level, words: _Words, draft: _Draft, asin: str) -> dict[str, Any]:
+def _raw_product(
+    draws: Draws, level: Level, words: _Words, draft: _Draft, asin: str
+) -> dict[str, Any]:
     """Write a product as the original's file has it, unused fields included."""
     kind, maker = draft.kind, draft.brand
     if level.length:
@@ -369,10 +447,17 @@ def _raw_attributes(
 
 
 def _raw_human(
-    draws: Draws, level: Level, words: _Words, draft: _Draft, asin: str, attributes: tuple[Attribute, ...]
+    draws: Draws,
+    level: Level,
+    words: _Words,
+    draft: _Draft,
+    asin: str,
+    attributes: tuple[Attribute, ...],
 ) -> dict[str, Any]:
     wanted = draws.some(draft.attributes, draws.between(*level.wanted))
-    chosen = [(words.options[key], draws.pick(values).lower()) for key, values in draft.options.items()]
+    chosen = [
+        (words.options[key], draws.pick(values).lower()) for key, values in draft.options.items()
+    ]
     asked = [choice for choice in chosen if draws.chance(level.asked)]
     if level.length:
         text = wording.instruction(draws, draft.kind, wanted, asked, paraphrase=level.paraphrase)

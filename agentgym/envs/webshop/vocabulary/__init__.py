@@ -1,1 +1,1 @@
-"""The words of the embedded catalogue: kinds of product, attributes, options and sentences, all our own."""
+"""The words of the embedded catalogue: products, attributes, options and sentences, all our own."""

@@ -6,6 +6,8 @@ No text here may contain the name of another attribute: a product would then be 
 and a near-miss sibling would stop being a miss. A test reads every line for that.
 """
 
+# ruff: noqa: E501  # one record or sentence a line reads better than a wrapped one
+
 from typing import Literal, NamedTuple
 
 Form = Literal["is", "with", "for"]

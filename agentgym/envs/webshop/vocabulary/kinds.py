@@ -1,5 +1,7 @@
 """The kinds of product the full catalogue sells: twelve in each of the original's five categories."""
 
+# ruff: noqa: E501  # one record or sentence a line reads better than a wrapped one
+
 from typing import NamedTuple
 
 
@@ -10,7 +12,7 @@ class Kind(NamedTuple):
     """beauty, electronics, fashion, garden or grocery."""
     nouns: tuple[str, ...]
     """Names for it, the usual one first. Shoppers use the first two; both are in every description."""
-    count: str
+    determiner: str
     """What stands before the noun: `a` (article), `pair` (a pair of) or `some`."""
     query: str
     """The search that the shop files it under."""
@@ -51,7 +53,7 @@ beauty | electric toothbrush; power toothbrush | a | electric toothbrushes | Ora
 beauty | nail polish; nail lacquer | a | nail polish | Foot, Hand & Nail Care; Nail Art & Polish; Polish | 4-46 | long lasting; cruelty free; quick drying; easy apply; eco friendly; paraben free; alcohol free; plant based | shade; fluid; pack | Home Manicures; Salons; Gifts
 beauty | body lotion; body butter | a | body lotions | Skin Care; Body; Moisturizers; Lotions | 6-58 | dry skin; sensitive skin; fragrance free; coconut oil; hyaluronic acid; natural ingredients; cruelty free; alcohol free; paraben free | scent; fluid; pack | Winter; The Whole Family; Hands and Elbows
 electronics | bluetooth speaker; portable speaker | a | bluetooth speakers | Portable Audio & Video; Portable Speakers & Docks; Portable Bluetooth Speakers | 18-210 | stereo sound; water resistant; hands free; fast charging; long lasting; light weight; carrying case; usb port; heavy duty | tech_color; tech_style; pack | Pool Parties; Camping; Small Rooms
-electronics | headphones; over ear headset | pair | headphones | Headphones; Over-Ear Headphones | 19-320 | noise cancelling; wireless bluetooth; stereo sound; hands free; fast charging; light weight; carrying case; gold plated; long lasting | tech_color; tech_style; pack | Commuting; Studio Work; Calls
+electronics | headphones; over ear headphones | pair | headphones | Headphones; Over-Ear Headphones | 19-320 | noise cancelling; wireless bluetooth; stereo sound; hands free; fast charging; light weight; carrying case; gold plated; long lasting | tech_color; tech_style; pack | Commuting; Studio Work; Calls
 electronics | earbuds; in ear headphones | pair | earbuds | Headphones; Earbud Headphones | 12-190 | noise cancelling; wireless bluetooth; water resistant; fast charging; hands free; stereo sound; light weight; carrying case | tech_color; tech_style; pack | Running; The Gym; Small Ears
 electronics | hdmi cable; video cable | a | hdmi cables | Accessories & Supplies; Audio & Video Accessories; Cables & Interconnects; HDMI Cables | 6-72 | gold plated; high speed; ultra hd; plug play; heavy duty; aluminum alloy; easy install; long lasting | length; tech_color; pack | Game Consoles; Projectors; Monitors
 electronics | phone case; protective cover | a | phone cases | Cell Phones & Accessories; Cases, Holsters & Sleeves; Basic Cases | 7-61 | tempered glass; heavy duty; light weight; water resistant; easy install; non slip; eco friendly; faux leather | tech_color; tech_style; pack | Clumsy Hands; Work Sites; Students
@@ -108,7 +110,7 @@ def _split(text: str) -> tuple[str, ...]:
 def _parse(table: str) -> tuple[Kind, ...]:
     kinds = []
     for line in table.strip().splitlines():
-        category, nouns, count, query, chain, dollars, attributes, options, uses = (
+        category, nouns, determiner, query, chain, dollars, attributes, options, uses = (
             part.strip() for part in line.split("|")
         )
         low, high = dollars.split("-")
@@ -116,7 +118,7 @@ def _parse(table: str) -> tuple[Kind, ...]:
             Kind(
                 category,
                 _split(nouns),
-                count,
+                determiner,
                 query,
                 " › ".join((_CHAINS[category], *_split(chain))),
                 100 * int(low),

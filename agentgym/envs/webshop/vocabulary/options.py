@@ -1,11 +1,14 @@
 """What a shopper can choose on a product page.
 
-The reward compares a chosen value with the wanted one loosely: a colour word anywhere inside a value
-stands for the whole value, and a value whose words are a subset of another's equals it (x-large is
-large, "pack of 2" is "pack of 3"). Synthetic goals compare ``('size', '8 ounce')`` as text, so a value with a colour hidden inside
-a word ("standard" holds "tan", "peppermint" holds "mint") can never be matched, even by itself. The values below
-are chosen so that every value equals itself and no other in its list; a test tries all pairs.
+The reward compares a chosen value with the wanted one loosely: a colour word anywhere inside a
+value stands for the whole value, and a value whose words are a subset of another's equals it
+(x-large is large, "pack of 2" is "pack of 3"). Synthetic goals compare ``('size', '8 ounce')`` as
+text, so a value with a colour hidden inside a word ("standard" holds "tan", "peppermint" holds
+"mint") can never be matched, even by itself. The values below are chosen so that every value equals
+itself and no other in its list; a test tries all pairs.
 """
+
+# ruff: noqa: E501  # one record a line reads better than a wrapped one
 
 from typing import NamedTuple
 
@@ -27,8 +30,19 @@ def _values(text: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in text.split(","))
 
 
-_COLOR_PHRASES = ("in {v}", "in the color {v}", "that comes in {v}", "in {v} color", "and i want it in {v}")
-_COLOR_SENTENCES = ("the color should be {v}", "i prefer {v}", "i'd like {v} as the color", "pick the {v} one")
+_COLOR_PHRASES = (
+    "in {v}",
+    "in the color {v}",
+    "that comes in {v}",
+    "in {v} color",
+    "preferably in {v}",
+)
+_COLOR_SENTENCES = (
+    "the color should be {v}",
+    "i prefer {v}",
+    "i'd like {v} as the color",
+    "pick the {v} one",
+)
 _SIZE_PHRASES = ("in size {v}", "in a size {v}", "size {v}", "that comes in size {v}", "in {v}")
 _SIZE_SENTENCES = ("the size should be {v}", "i wear a {v}", "i take size {v}", "{v} is my size")
 _MEASURE_PHRASES = ("in the {v} size", "that is {v}", "in {v}", "the {v} one")
@@ -36,7 +50,11 @@ _MEASURE_SENTENCES = ("the size should be {v}", "i need the {v} one", "{v} is th
 _PACK_PHRASES = ("in a {v}", "as a {v}", "and it should be a {v}", "sold as a {v}")
 _PACK_SENTENCES = ("i want the {v}", "a {v} would be great", "it has to be a {v}")
 _TASTE_PHRASES = ("in {v} flavor", "with a {v} flavor", "that is {v} flavored", "in the flavor {v}")
-_TASTE_SENTENCES = ("i want the {v} flavor", "{v} is my favorite flavor", "the flavor should be {v}")
+_TASTE_SENTENCES = (
+    "i want the {v} flavor",
+    "{v} is my favorite flavor",
+    "the flavor should be {v}",
+)
 _SCENT_PHRASES = ("in {v} scent", "with a {v} scent", "in the scent {v}", "that has the scent {v}")
 _SCENT_SENTENCES = ("i want the {v} scent", "the scent should be {v}", "i like the {v} one")
 _STYLE_PHRASES = ("in {v} style", "in the style {v}", "with a {v} style", "the {v} version")
@@ -54,7 +72,9 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
     ),
     "tech_color": OptionGroup(
         "Color",
-        _values("Matte Black, Pearl White, Space Gray, Sky Blue, Ruby Red, Rose Gold, Silver, Mint, Purple, Orange"),
+        _values(
+            "Matte Black, Pearl White, Space Gray, Sky Blue, Ruby Red, Rose Gold, Silver, Mint, Purple, Orange"
+        ),
         _COLOR_PHRASES,
         _COLOR_SENTENCES,
     ),
@@ -79,9 +99,14 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
     "wear_size": OptionGroup(
         "Size", _values("Small, Medium, Large, XL, XXL, 3XL"), _SIZE_PHRASES, _SIZE_SENTENCES
     ),
-    "shoe_size": OptionGroup("Size", _values("5, 6, 7, 8, 9, 10, 11, 12"), _SIZE_PHRASES, _SIZE_SENTENCES),
+    "shoe_size": OptionGroup(
+        "Size", _values("5, 6, 7, 8, 9, 10, 11, 12"), _SIZE_PHRASES, _SIZE_SENTENCES
+    ),
     "bed_size": OptionGroup(
-        "Size", _values("Twin, Full, Queen, King"), ("in {v} size", "size {v}", "for a {v} bed"), _MEASURE_SENTENCES
+        "Size",
+        _values("Twin, Full, Queen, King"),
+        ("in {v} size", "size {v}", "for a {v} bed"),
+        _MEASURE_SENTENCES,
     ),
     "inches": OptionGroup(
         "Size",
@@ -90,13 +115,22 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
         _MEASURE_SENTENCES,
     ),
     "fluid": OptionGroup(
-        "Size", _values("30 ml, 75 ml, 120 ml, 250 ml, 500 ml"), _MEASURE_PHRASES, _MEASURE_SENTENCES
+        "Size",
+        _values("30 ml, 75 ml, 120 ml, 250 ml, 500 ml"),
+        _MEASURE_PHRASES,
+        _MEASURE_SENTENCES,
     ),
     "ounces": OptionGroup(
-        "Size", _values("8 ounce, 16 ounce, 32 ounce, 5 pound"), _MEASURE_PHRASES, _MEASURE_SENTENCES
+        "Size",
+        _values("8 ounce, 16 ounce, 32 ounce, 5 pound"),
+        _MEASURE_PHRASES,
+        _MEASURE_SENTENCES,
     ),
     "length": OptionGroup(
-        "Length", _values("3 feet, 6 feet, 10 feet, 25 feet"), ("that is {v} long", "{v} long"), ("it has to be {v} long",)
+        "Length",
+        _values("3 feet, 6 feet, 10 feet, 25 feet"),
+        ("that is {v} long", "{v} long"),
+        ("it has to be {v} long",),
     ),
     "storage": OptionGroup(
         "Capacity",
@@ -105,7 +139,10 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
         ("i need {v} of storage", "{v} is enough for me"),
     ),
     "pack": OptionGroup(
-        "Pack Size", _values("1 Pack, 2 Pack, 3 Pack, 4 Pack, 6 Pack"), _PACK_PHRASES, _PACK_SENTENCES
+        "Pack Size",
+        _values("1 Pack, 2 Pack, 3 Pack, 4 Pack, 6 Pack"),
+        _PACK_PHRASES,
+        _PACK_SENTENCES,
     ),
     "fit": OptionGroup(
         "Fit Type",
@@ -114,13 +151,22 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
         ("the fit type should be {v}", "i need the {v} fit"),
     ),
     "width": OptionGroup(
-        "Width", _values("Narrow, Regular, Wide"), ("in a {v} width", "with a {v} width"), ("the width should be {v}",)
+        "Width",
+        _values("Narrow, Regular, Wide"),
+        ("in a {v} width", "with a {v} width"),
+        ("the width should be {v}",),
     ),
     "home_style": OptionGroup(
-        "Style", _values("Modern, Farmhouse, Boho, Vintage, Coastal, Classic"), _STYLE_PHRASES, _STYLE_SENTENCES
+        "Style",
+        _values("Modern, Farmhouse, Boho, Vintage, Coastal, Classic"),
+        _STYLE_PHRASES,
+        _STYLE_SENTENCES,
     ),
     "tech_style": OptionGroup(
-        "Style", _values("Basic, Premium, Travel Kit, Bundle, Refurbished"), _STYLE_PHRASES, _STYLE_SENTENCES
+        "Style",
+        _values("Basic, Premium, Travel Kit, Bundle, Refurbished"),
+        _STYLE_PHRASES,
+        _STYLE_SENTENCES,
     ),
     "scent": OptionGroup(
         "Scent",
@@ -149,7 +195,9 @@ OPTION_GROUPS: dict[str, OptionGroup] = {
     ),
     "tea_flavor": OptionGroup(
         "Flavor Name",
-        _values("Chamomile, Jasmine, Ginger, Hibiscus, Lemon, Mint, Earl Grey, Peach, Cinnamon, Rooibos"),
+        _values(
+            "Chamomile, Jasmine, Ginger, Hibiscus, Lemon, Mint, Earl Grey, Peach, Cinnamon, Rooibos"
+        ),
         _TASTE_PHRASES,
         _TASTE_SENTENCES,
     ),

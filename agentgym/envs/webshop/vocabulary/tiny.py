@@ -1,8 +1,10 @@
-"""The closed vocabulary of the ``tiny`` level: one-word nouns, one-word attributes, lower case throughout.
+"""The closed vocabulary of the ``tiny`` level: one-word nouns and attributes, all lower case.
 
-With a word-level tokenizer the whole level, pages included, stays under 400 words, so that a policy of a
-million parameters can be trained on it in minutes.
+With a word-level tokenizer the whole level, pages included, stays under 400 words, so that a policy
+of a million parameters can be trained on it in minutes.
 """
+
+# ruff: noqa: E501  # one record a line reads better than a wrapped one
 
 from agentgym.envs.webshop.vocabulary.attributes import Attribute
 from agentgym.envs.webshop.vocabulary.kinds import Kind
@@ -18,10 +20,16 @@ grocery | crunchy; salty; vegan; organic; spicy; frozen; dried; roasted | flavor
 """
 
 TINY_OPTIONS: dict[str, OptionGroup] = {
-    "scent": OptionGroup("scent", ("rose", "mint", "peach", "vanilla", "citrus"), ("with {v} scent",), ()),
-    "color": OptionGroup("color", ("red", "blue", "green", "black", "white"), ("with {v} color",), ()),
+    "scent": OptionGroup(
+        "scent", ("rose", "mint", "peach", "vanilla", "citrus"), ("with {v} scent",), ()
+    ),
+    "color": OptionGroup(
+        "color", ("red", "blue", "green", "black", "white"), ("with {v} color",), ()
+    ),
     "size": OptionGroup("size", ("small", "medium", "large", "huge"), ("with {v} size",), ()),
-    "flavor": OptionGroup("flavor", ("lemon", "cherry", "mint", "cheese", "honey"), ("with {v} flavor",), ()),
+    "flavor": OptionGroup(
+        "flavor", ("lemon", "cherry", "mint", "cheese", "honey"), ("with {v} flavor",), ()
+    ),
 }
 """Option groups of the tiny level by key."""
 
@@ -39,7 +47,9 @@ def _parse(table: str) -> tuple[Kind, ...]:
         words = tuple(word.strip() for word in attributes.split(";"))
         for noun in (word.strip() for word in nouns.split(";")):
             chain = f"{category} › {noun}"
-            kinds.append(Kind(category, (noun,), "a", noun, chain, 1500, 9500, words, (option,), ("home",)))
+            kinds.append(
+                Kind(category, (noun,), "a", noun, chain, 1500, 9500, words, (option,), ("home",))
+            )
     return tuple(kinds)
 
 

@@ -3,6 +3,8 @@
 Everything is drawn from a `Draws`, so that the same draws give the same text on every platform.
 """
 
+# ruff: noqa: E501  # one record or sentence a line reads better than a wrapped one
+
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
@@ -47,15 +49,24 @@ class Draws:
         return [left.pop(int(self.random() * len(left))) for _ in range(min(count, len(left)))]
 
 
-_BRAND_HEADS = (
-    "Bre Kal Mor Ven Tal Fen Lor Quin Zar Hol Pel Dru Sil Wex Jun Nor Ost Rav Ul Ey Cas Dal Gri Hes Ivo Mar Tem Yar"
-).split()
-_BRAND_TAILS = (
-    "lowick dennor vantle morrow tivane sellow brindle quarry wenna dovel harrow linden mossel pindar rickle tamsin"
-    " umber velda wick yonder"
-).split()
+_BRAND_SOUNDS = """
+Bre Kal Mor Ven Tal Fen Lor Quin Zar Hol Pel Dru Sil Wex Jun Nor Ost Rav Ul Ey Cas Dal Gri Hes Ivo Mar Tem Yar
+lowick dennor vantle morrow tivane sellow brindle quarry wenna dovel harrow linden mossel pindar rickle tamsin umber velda wick yonder
+"""
+_BRAND_HEADS, _BRAND_TAILS = (line.split() for line in _BRAND_SOUNDS.strip().splitlines())
 _BRAND_ENDS = ("", "", "", "", " & Co", " Works", " Home", " Lane", " Supply")
-_PRAISE = ("Premium", "Classic", "Upgraded", "Everyday", "Compact", "Deluxe", "Original", "Simple", "Stylish", "Genuine")
+_PRAISE = (
+    "Premium",
+    "Classic",
+    "Upgraded",
+    "Everyday",
+    "Compact",
+    "Deluxe",
+    "Original",
+    "Simple",
+    "Stylish",
+    "Genuine",
+)
 
 
 def brand(draws: Draws) -> str:
@@ -132,7 +143,7 @@ def title(draws: Draws, kind: Kind, maker: str, shown: Sequence[Attribute], *, l
 
 _BULLET_HEADS = ("{n}: {b}", "{u} - {b}", "[{n}] {b}", "✔ {n}: {b}", "{u}: {b}", "{b} ({n})")
 _FILLERS = (
-    "WHAT YOU GET - One {noun} from {maker}, packed with care, and a card with our address.",
+    "WHAT YOU GET - Your {noun} from {maker}, packed with care, and a card with our address.",
     "Questions? Write to {maker} and a person will answer within a day.",
     "Made by {maker} for {use}, and for anyone who wants {article_noun} without surprises.",
     "Not happy? Send it back within 60 days and {maker} refunds the whole amount.",
@@ -141,16 +152,25 @@ _FILLERS = (
 )
 
 
-def bullets(draws: Draws, kind: Kind, maker: str, attributes: Sequence[Attribute], *, fillers: int) -> list[str]:
+def bullets(
+    draws: Draws, kind: Kind, maker: str, attributes: Sequence[Attribute], *, fillers: int
+) -> list[str]:
     """Write the bullet list: one line per attribute, then shop talk."""
     form = draws.pick(_BULLET_HEADS)
     lines = [
-        form.format(n=printed(a), u=printed(a).upper(), b=a.bullet) for a in draws.some(attributes, len(attributes))
+        form.format(n=printed(a), u=printed(a).upper(), b=a.bullet)
+        for a in draws.some(attributes, len(attributes))
     ]
-    for filler in draws.some(_FILLERS, fillers):
-        lines.append(
-            filler.format(noun=kind.nouns[0], article_noun=counted(kind, kind.nouns[0]), maker=maker, use=draws.pick(kind.uses).lower())
+    noun = kind.nouns[0]
+    lines += [
+        filler.format(
+            noun=noun,
+            article_noun=counted(kind, noun),
+            maker=maker,
+            use=draws.pick(kind.uses).lower(),
         )
+        for filler in draws.some(_FILLERS, fillers)
+    ]
     return lines
 
 
@@ -174,14 +194,16 @@ _MORE = (
 )
 
 
-def description(draws: Draws, kind: Kind, maker: str, attributes: Sequence[Attribute], *, length: int) -> str:
+def description(
+    draws: Draws, kind: Kind, maker: str, attributes: Sequence[Attribute], *, length: int
+) -> str:
     """Write the product description; `length` 1 is two sentences, 2 and 3 add attributes and shop talk."""
     plural = _is_plural(kind)
     text = draws.pick(_DESCRIPTIONS_PLURAL if plural else _DESCRIPTIONS).format(
         maker=maker, noun=kind.nouns[0], other=kind.nouns[1], use=draws.pick(kind.uses).lower()
     )
     if length > 1:
-        names = _joined([a.name for a in draws.some(attributes, length)])
+        names = _joined([printed(a).lower() for a in draws.some(attributes, length)])
         text += f" Highlights: {names}."
         for more in draws.some(_MORE, length - 1):
             text += " " + more.format(query=kind.query, maker=maker)
@@ -189,7 +211,7 @@ def description(draws: Draws, kind: Kind, maker: str, attributes: Sequence[Attri
 
 
 def _is_plural(kind: Kind) -> bool:
-    return kind.count == "pair" or (kind.count == "some" and kind.nouns[0].endswith("s"))
+    return kind.determiner == "pair" or (kind.determiner == "some" and kind.nouns[0].endswith("s"))
 
 
 _AN = ("a", "e", "i", "o", "hdmi", "unscented")
@@ -197,22 +219,67 @@ _AN = ("a", "e", "i", "o", "hdmi", "unscented")
 
 def counted(kind: Kind, words: str) -> str:
     """Put "a", "a pair of" or "some" before the words."""
-    if kind.count != "a":
-        return f"{'a pair of' if kind.count == 'pair' else 'some'} {words}"
+    if kind.determiner != "a":
+        return f"{'a pair of' if kind.determiner == 'pair' else 'some'} {words}"
     return f"{'an' if words.startswith(_AN) else 'a'} {words}"
 
 
 _OPENERS = (
-    *("i am looking for", "i'm looking for", "i need", "i want", "looking for", "find me", "i would like"),
-    *("i'd like to buy", "i want to buy", "i need to find", "can you find me", "could you help me find"),
-    *("please find me", "show me", "help me find", "i'm in need of", "i am shopping for", "i'm trying to find"),
-    *("i am interested in", "get me", "i'd love", "i want to get", "i'm searching for", "please help me find"),
-    *("i'm hunting for", "i would like to order", "i am in the market for", "do you sell", "where can i find"),
+    *(
+        "i am looking for",
+        "i'm looking for",
+        "i need",
+        "i want",
+        "looking for",
+        "find me",
+        "i would like",
+    ),
+    *(
+        "i'd like to buy",
+        "i want to buy",
+        "i need to find",
+        "can you find me",
+        "could you help me find",
+    ),
+    *(
+        "please find me",
+        "show me",
+        "help me find",
+        "i'm in need of",
+        "i am shopping for",
+        "i'm trying to find",
+    ),
+    *(
+        "i am interested in",
+        "get me",
+        "i'd love",
+        "i want to get",
+        "i'm searching for",
+        "please help me find",
+    ),
+    *(
+        "i'm hunting for",
+        "i would like to order",
+        "i am in the market for",
+        "do you sell",
+        "where can i find",
+    ),
 )
 _NEED_VERBS = ("it should be", "it must be", "it has to be", "make sure it is", "it needs to be")
-_NEED_VERBS_PLURAL = ("they should be", "they must be", "they have to be", "make sure they are", "they need to be")
+_NEED_VERBS_PLURAL = (
+    "they should be",
+    "they must be",
+    "they have to be",
+    "make sure they are",
+    "they need to be",
+)
 _HAVE_VERBS = ("it should have", "it must come with", "i want it with", "make sure it has")
-_HAVE_VERBS_PLURAL = ("they should have", "they must come with", "i want them with", "make sure they have")
+_HAVE_VERBS_PLURAL = (
+    "they should have",
+    "they must come with",
+    "i want them with",
+    "make sure they have",
+)
 
 
 def instruction(
@@ -259,10 +326,16 @@ def instruction(
     text = f"{draws.pick(_OPENERS)} {counted(kind, ' '.join((*front, noun)))}"
     text += _listed(clauses, draws.pick((" and ", " and ", ", ")))
     for place, choice in enumerate(choices):
-        close = choice.startswith(("in ", "size ", "for ")) and (place == 0 or not choices[0].startswith("for "))
+        close = choice.startswith(("in ", "size ", "for ")) and (
+            place == 0 or not choices[0].startswith("for ")
+        )
         if choice.startswith("and "):
             text += f", {choice}"
-        elif place and choice.startswith(("in ", "with ")) and choices[place - 1].startswith(choice[:3]):
+        elif (
+            place
+            and choice.startswith(("in ", "with "))
+            and choices[place - 1].startswith(choice[:3])
+        ):
             text += f" and {choice}"
         else:
             text += f" {choice}" if close or not clauses else f", {choice}"
@@ -273,8 +346,14 @@ def instruction(
 
 _CLAUSES = {"is": ("that is {}",), "with": ("with {}", "with {}", "that has {}")}
 _SENTENCES = {
-    "is": (tuple(f"{verb} {{}}" for verb in _NEED_VERBS), tuple(f"{verb} {{}}" for verb in _NEED_VERBS_PLURAL)),
-    "with": (tuple(f"{verb} {{}}" for verb in _HAVE_VERBS), tuple(f"{verb} {{}}" for verb in _HAVE_VERBS_PLURAL)),
+    "is": (
+        tuple(f"{verb} {{}}" for verb in _NEED_VERBS),
+        tuple(f"{verb} {{}}" for verb in _NEED_VERBS_PLURAL),
+    ),
+    "with": (
+        tuple(f"{verb} {{}}" for verb in _HAVE_VERBS),
+        tuple(f"{verb} {{}}" for verb in _HAVE_VERBS_PLURAL),
+    ),
 }
 
 
@@ -312,10 +391,7 @@ _PLURALS = {
     "goes": "go",
     "dries": "dry",
     "flattens": "flatten",
-    "my": "my",
-    "suits": "suit",
-    "stays": "stay",
-    "this": "this",
+    "stretches": "stretch",
 }
 
 
