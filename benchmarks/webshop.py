@@ -86,9 +86,8 @@ def visit(env: WebShopEnv, clock: Clock, rng: random.Random) -> None:
     clock.time("buy", env.step, "click[buy now]")
 
 
-_BUTTONS = frozenset(
-    "back to search|< prev|next >|description|features|reviews|attributes|buy now".split("|")
-)
+_BUTTON_LIST = "back to search|< prev|next >|description|features|reviews|attributes|buy now"
+_BUTTONS = frozenset(_BUTTON_LIST.split("|"))
 
 
 def instance_kib(make: Callable[[], WebShopEnv], count: int = 50) -> float:

@@ -15,10 +15,11 @@ from functools import lru_cache
 
 from agentgym.envs.webshop.stemmer import porter_stem
 
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then "
-    "there these they this to was will with".split()
-)
+_STOP_WORD_LIST = """
+    a an and are as at be but by for if in into is it no not of on or such that the their then
+    there these they this to was will with
+"""
+STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 """Lucene's default English stop words."""
 
 MAX_TOKEN_LENGTH = 255

@@ -29,6 +29,7 @@ from agentgym.errors import (
     UnknownTaskError,
 )
 from agentgym.judge import GateSpec
+from agentgym.spaces import AssistantSpace
 from agentgym.tools import Tool, ToolBox
 from agentgym.types import Message, Messages, Task
 
@@ -44,7 +45,7 @@ _ARGUMENT_OF = {"search": "query", "click": "target"}
 
 
 def read_action(text: str) -> tuple[str, str]:
-    """Split ``name[argument]`` at the start of a text as the original does; no match is ``("", "")``.
+    """Split ``name[argument]`` at the start of a text as the original; no match is ``("", "")``.
 
     The name reaches to the last ``[`` that a ``]`` follows on the same line, and what stands after
     the last ``]`` is ignored.
@@ -284,7 +285,8 @@ class WebShopEnv(AgentEnv):
         session = self._visit()
         available = session.available_actions()
         targets = [] if session.place is Place.START else available["clickables"]
-        self.action_space.choices = {("click", "target"): targets}
+        if isinstance(self.action_space, AssistantSpace):
+            self.action_space.choices = {("click", "target"): targets}
         if session.place is Place.START:
             return {"available_actions": available, "catalogue": self._catalogue_info}
         return {"available_actions": available}

@@ -1,8 +1,8 @@
 """Goals: what the shopper of an episode wants, made from a catalogue and a seed.
 
 The original draws price ranges and price limits from the global generator, before it seeds it, so
-its goals change from process to process. Here the same draws come in the same order from a generator
-of our own: ``data_seed=k`` gives the goals of the original with ``random.seed(k)`` before
+its goals change from process to process. Here the same draws come in the same order from a
+generator of our own: ``data_seed=k`` gives the goals of the original with ``random.seed(k)`` before
 construction, on any machine, and nothing global is touched.
 """
 
@@ -107,7 +107,9 @@ class GoalTable:
 def _draw_prices(catalogue: Catalogue, rng: random.Random) -> dict[str, float]:
     """Fix each product's price: the one it has, or a uniform draw from its range."""
     return {
-        product.asin: product.prices[0] if len(product.prices) == 1 else rng.uniform(*product.prices)
+        product.asin: product.prices[0]
+        if len(product.prices) == 1
+        else rng.uniform(*product.prices)
         for product in catalogue.products
     }
 
@@ -222,7 +224,7 @@ def cumulative_weights(goals: Sequence[Goal]) -> list[float]:
 
 
 def _shifted_draw(cumulative: Sequence[float], rng: random.Random) -> int:
-    """The original's weighted draw: each weight counts for the goal after it, the last one twice."""
+    """The original's draw: each weight counts for the goal after it, the last one twice."""
     position = rng.uniform(0, cumulative[-1])
     return min(bisect.bisect_right(cumulative, position) + 1, len(cumulative) - 1)
 

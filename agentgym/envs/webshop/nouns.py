@@ -21,11 +21,12 @@ NounFinder: TypeAlias = Callable[[str], tuple[str, ...]]
 SPACY_MODEL = "en_core_web_sm"
 
 _WORD = re.compile(r"[^\W_]+(?:['’.][^\W_]+)*")
-_NEVER_NOUNS = frozenset(
-    "a an the and or but nor for of in on at to from by with without into onto over under as is are "
-    "be that this these those its it your our my his her their all any each every more most new non "
-    "not no up off out free very you we i s".split()
-)
+_NEVER_NOUN_LIST = """
+    a an the and or but nor for of in on at to from by with without into onto over under as is are
+    be that this these those its it your our my his her their all any each every more most new non
+    not no up off out free very you we i s
+"""
+_NEVER_NOUNS = frozenset(_NEVER_NOUN_LIST.split())
 
 
 @lru_cache(maxsize=1 << 13)
@@ -45,6 +46,7 @@ class RecordedNouns:
         self._table = {name: tuple(nouns) for name, nouns in table.items()}
 
     def __call__(self, name: str) -> tuple[str, ...]:
+        """Return the recorded nouns of a product name."""
         found = self._table.get(name)
         return rule_nouns(name) if found is None else found
 

@@ -1,4 +1,4 @@
-"""Policies without a model: yardsticks for a score, and company for a first look at the environment.
+"""Policies without a model: yardsticks for a score, and a first look at the environment.
 
 Each is a callable ``policy(messages, info) -> action`` without memory of its own: what it does
 follows from the conversation and ``info``, so one object serves any number of episodes at once.
@@ -110,9 +110,7 @@ def wanted_options(goal: Goal) -> dict[str, str]:
     return chosen
 
 
-def _best_value(
-    option: str | tuple[str, str], group: str, values: Sequence[str]
-) -> str | None:
+def _best_value(option: str | tuple[str, str], group: str, values: Sequence[str]) -> str | None:
     if not isinstance(option, str):
         return option[1] if option[0] == group and option[1] in values else None
     if option in values:

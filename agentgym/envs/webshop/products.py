@@ -1,34 +1,20 @@
-"""The catalogue: raw product files in WebShop's schema, checked and turned into ``Product`` objects.
+"""The catalogue: raw products in WebShop's schema, checked and turned into ``Product`` objects.
 
-Three JSON files make a catalogue: the products, their attributes with one written instruction each,
-and the instructions people wrote. The full release and the 1,000-product release differ only in
-names. What the environment never shows or scores is dropped at once, and the product file is read
-one product at a time, so that the full set need not fit in memory twice.
+What the environment never shows or scores is dropped at once. Whatever is wrong in the data is an
+error here, naming file, product and field, rather than a surprise in the middle of an episode.
 """
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Any
 
 from agentgym.errors import DataError
 
-PRODUCT_FILES = ("items_shuffle.json", "items_shuffle_1000.json")
-ATTRIBUTE_FILES = (
-    "items_ins.json",
-    "items_ins_v2.json",
-    "items_ins_v2_1000.json",
-)
-HUMAN_FILES = ("items_human_ins.json",)
 MISSING_PRICE = 100.0
 """Price of a product whose file gives none, in dollars."""
-
-_CHUNK = 1 << 20
-_GAP = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +33,7 @@ class RawData:
 
     products: Iterable[Mapping[str, Any]]
     attributes: Mapping[str, Mapping[str, Any]]
-    human_instructions: Mapping[str, list[Mapping[str, Any]]]
+    human_instructions: Mapping[str, Sequence[Mapping[str, Any]]]
     source: tuple[str, str, str] = ("products", "attributes", "human instructions")
 
 
@@ -120,7 +106,7 @@ class _Record:
         self.source = source
         self.where = f"product number {position + 1}"
         if not isinstance(raw, Mapping):
-            raise DataError(f"{source}: {self.where} is {_kind(raw)}, not an object")
+            raise DataError(f"{source}: {self.where} is {kind_of(raw)}, not an object")
         self.raw: Mapping[str, Any] = raw
         self.where = f"product {raw['asin']!r}" if isinstance(raw.get("asin"), str) else self.where
 
@@ -132,7 +118,7 @@ class _Record:
             raise self.fault(name, "is missing; a string is needed")
         value = self.raw[name]
         if not isinstance(value, str):
-            raise self.fault(name, f"is {_kind(value)}; a string is needed")
+            raise self.fault(name, f"is {kind_of(value)}; a string is needed")
         return value
 
     def strings(self, name: str, *, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -140,7 +126,7 @@ class _Record:
         if value is None and default is not None:
             return default
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise self.fault(name, f"is {_kind(value)}; a list of strings is needed")
+            raise self.fault(name, f"is {kind_of(value)}; a list of strings is needed")
         return tuple(value)
 
     def bullets(self) -> tuple[str, ...]:
@@ -153,7 +139,7 @@ class _Record:
         if value is None or value == "":
             return f"${MISSING_PRICE}", (MISSING_PRICE,)
         if not isinstance(value, str):
-            raise self.fault("pricing", f"is {_kind(value)}; a string such as '$12.50' is needed")
+            raise self.fault("pricing", f"is {kind_of(value)}; a string such as '$12.50' is needed")
         try:
             prices = [float(Decimal(re.sub(r"[^\d.]", "", part))) for part in value.split("$")[1:]]
         except InvalidOperation:
@@ -169,13 +155,13 @@ class _Record:
         if not groups:
             return {}
         if not isinstance(groups, Mapping):
-            raise self.fault("customization_options", f"is {_kind(groups)}; an object is needed")
+            raise self.fault("customization_options", f"is {kind_of(groups)}; an object is needed")
         options: dict[str, tuple[str, ...]] = {}
         for name, entries in groups.items():
             if entries is None:
                 continue
             if not isinstance(entries, list):
-                raise self.fault("customization_options", f"{name!r} is {_kind(entries)}")
+                raise self.fault("customization_options", f"{name!r} is {kind_of(entries)}")
             options[name.lower()] = tuple(self._option(name, entry) for entry in entries)
         return options
 
@@ -191,14 +177,15 @@ class _Record:
             raise self.fault("images", "must be a list with at least one address")
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Name the JSON kind of a value, for error messages."""
     names = {type(None): "null", dict: "an object", list: "a list", str: "a string"}
     return names.get(type(value), f"a {type(value).__name__}")
 
 
 def _human_instructions(entries: object, source: str, asin: str) -> tuple[HumanInstruction, ...]:
     if not isinstance(entries, list):
-        raise DataError(f"{source}: product {asin!r}: is {_kind(entries)}, not a list")
+        raise DataError(f"{source}: product {asin!r}: is {kind_of(entries)}, not a list")
     found = []
     for position, entry in enumerate(entries):
         record = _Record(entry, source, position)
@@ -278,94 +265,4 @@ def build_catalogue(
         name=name,
         without_attributes=frozenset(missing),
         by_asin=products,
-    )
-
-
-def iterate_json_list(path: Path) -> Iterator[Any]:
-    """Yield the entries of a JSON list in a file without holding the whole list.
-
-    Raises:
-        DataError: If the file is not one JSON list.
-    """
-    decoder = json.JSONDecoder()
-    with path.open(encoding="utf-8") as file:
-        text = file.read(_CHUNK).lstrip()
-        if not text.startswith("["):
-            raise DataError(f"{path}: not a JSON list of products")
-        at, count = 1, 0
-        while True:
-            at = _end_of_gap(text, at)
-            if at < len(text) and text[at] == "]":
-                return
-            try:
-                entry, at = decoder.raw_decode(text, at)
-            except json.JSONDecodeError as error:
-                more = file.read(max(_CHUNK, len(text)))
-                if not more:
-                    raise DataError(
-                        f"{path}: broken JSON in product number {count + 1}: {error.msg}"
-                    ) from error
-                text, at = text[at:] + more, 0
-                continue
-            count += 1
-            yield entry
-
-
-def _end_of_gap(text: str, at: int) -> int:
-    match = _GAP.match(text, at)
-    return match.end() if match else at
-
-
-def find_file(folder: Path, names: tuple[str, ...]) -> Path:
-    """Return the first of ``names`` that is in ``folder``.
-
-    Raises:
-        DataError: If none is.
-    """
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise DataError(f"{folder}: has no {' or '.join(names)}; put WebShop's data file there")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: broken JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: is {_kind(value)}; an object keyed by asin is needed")
-    return value
-
-
-def data_files(folder: Path) -> tuple[Path, Path, Path]:
-    """Find the three data files of a folder, full or 1,000-product names.
-
-    Raises:
-        DataError: If the folder or a file is missing.
-    """
-    if not folder.is_dir():
-        raise DataError(
-            f"data folder {str(folder)!r} does not exist; give a folder with WebShop's three files "
-            "or leave `data` out to use the embedded catalogue"
-        )
-    return (
-        find_file(folder, PRODUCT_FILES),
-        find_file(folder, ATTRIBUTE_FILES),
-        find_file(folder, HUMAN_FILES),
-    )
-
-
-def read_folder(folder: Path) -> RawData:
-    """Open the three data files of a folder.
-
-    Raises:
-        DataError: If the folder or a file is missing or not JSON of the right shape.
-    """
-    products, attributes, human = data_files(folder)
-    return RawData(
-        products=iterate_json_list(products),
-        attributes=_read_object(attributes),
-        human_instructions=_read_object(human),
-        source=(str(products), str(attributes), str(human)),
     )

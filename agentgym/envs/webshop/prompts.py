@@ -1,4 +1,4 @@
-"""What the environment itself says to a policy: the rules at the start, and help on a wrong action."""
+"""What the environment itself says to a policy: the rules, and help on a wrong action."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,9 @@ def explain_action(attempt: str | None, clickables: Sequence[str]) -> str:
     possible = ", ".join(["search[words]", *named[:MOST_NAMED]])
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     if attempt is None:
-        fault = "This is not an action. Write search[words] or click[target], and nothing before it."
+        fault = (
+            "This is not an action. Write search[words] or click[target], and nothing before it."
+        )
     else:
         fault = f"{attempt} is not possible on this page."
     return f"{fault} Possible now: {possible}{more}."

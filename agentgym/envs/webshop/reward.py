@@ -68,9 +68,7 @@ def _type_reward(bought: Product, goal: Goal, nouns: NounFinder) -> dict[str, fl
 
 def _count_attributes(bought: Product, wanted: Sequence[str]) -> int:
     """Count the wanted attributes the product has, in its list or literally in its texts."""
-    missing = [
-        name for name in wanted if not any(is_match(own, name) for own in bought.attributes)
-    ]
+    missing = [name for name in wanted if not any(is_match(own, name) for own in bought.attributes)]
     if not missing:
         return len(wanted)
     texts = (

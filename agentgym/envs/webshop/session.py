@@ -5,7 +5,6 @@ the environment, so nothing of them can leak into a page before the purchase.
 """
 
 import copy
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -85,7 +84,7 @@ class Session:
         if not query or self.place is Place.DONE:
             return False
         self.query = query
-        self.hits = self.shop.find(query, random.Random(self.seed))
+        self.hits = self.shop.find(query, seed=self.seed)
         self._open_results(1)
         return True
 

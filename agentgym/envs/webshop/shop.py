@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentgym.envs.webshop import catalogue_generator
+from agentgym.envs.webshop.files import data_files, read_folder
 from agentgym.envs.webshop.goals import (
     GoalKind,
     GoalTable,
@@ -28,8 +29,6 @@ from agentgym.envs.webshop.products import (
     Product,
     RawData,
     build_catalogue,
-    data_files,
-    read_folder,
 )
 from agentgym.errors import DataError
 
@@ -49,14 +48,14 @@ class Shop:
         self._check()
 
     def _check(self) -> None:
-        """Search for the words of the first product that has any: an index that finds nothing is no index."""
+        """An index without a word in it would answer every search with nothing: say so at once."""
         if not self._index.has_terms:
             raise DataError(
                 f"{self.catalogue.name}: no product text holds a word, so no search would find "
                 "anything; check 'name' and 'full_description' in the product file"
             )
 
-    def find(self, query: str, rng: random.Random) -> Sequence[Product]:
+    def find(self, query: str, *, seed: int = 0) -> Sequence[Product]:
         """Return the products for a query, best first.
 
         Besides plain text, the original knows four first words: ``<r>`` is 50 random products,
@@ -64,12 +63,12 @@ class Shop:
 
         Args:
             query: Lower-case text.
-            rng: Draws the products of ``<r>``.
+            seed: Decides the products of ``<r>``.
         """
         first, _, rest = query.partition(" ")
         special = _SPECIAL.get(first)
         if special is not None:
-            return special(self.catalogue.products, rest, rng)
+            return special(self.catalogue.products, rest, seed)
         products = self.catalogue.products
         return [products[at] for at, _ in self._index.search(query)]
 
@@ -78,28 +77,24 @@ class Shop:
         return [(self.catalogue.products[at].asin, s) for at, s in self._index.search(query)]
 
 
-def _random_products(
-    products: Sequence[Product], rest: str, rng: random.Random
-) -> Sequence[Product]:
-    return rng.sample(products, min(MAX_HITS, len(products)))
+def _random_products(products: Sequence[Product], rest: str, seed: int) -> Sequence[Product]:
+    return random.Random(seed).sample(products, min(MAX_HITS, len(products)))
 
 
-def _of_category(products: Sequence[Product], rest: str, rng: random.Random) -> Sequence[Product]:
+def _of_category(products: Sequence[Product], rest: str, seed: int) -> Sequence[Product]:
     category = rest.split(" ")[0].strip()
     return [product for product in products if product.category == category]
 
 
-def _of_query(products: Sequence[Product], rest: str, rng: random.Random) -> Sequence[Product]:
+def _of_query(products: Sequence[Product], rest: str, seed: int) -> Sequence[Product]:
     return [product for product in products if product.query == rest.strip()]
 
 
-def _with_attribute(
-    products: Sequence[Product], rest: str, rng: random.Random
-) -> Sequence[Product]:
+def _with_attribute(products: Sequence[Product], rest: str, seed: int) -> Sequence[Product]:
     return [product for product in products if rest.strip() in product.attributes]
 
 
-_SPECIAL: dict[str, Callable[[Sequence[Product], str, random.Random], Sequence[Product]]] = {
+_SPECIAL: dict[str, Callable[[Sequence[Product], str, int], Sequence[Product]]] = {
     "<r>": _random_products,
     "<c>": _of_category,
     "<q>": _of_query,

@@ -36,12 +36,10 @@ _STEP3 = {
     "ful": "",
     "ness": "",
 }
-_STEP4 = (
-    "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split()
-)
+_STEP4 = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"
 _BY_LENGTH2 = sorted(_STEP2, key=len, reverse=True)
 _BY_LENGTH3 = sorted(_STEP3, key=len, reverse=True)
-_BY_LENGTH4 = sorted(_STEP4, key=len, reverse=True)
+_BY_LENGTH4 = sorted(_STEP4.split(), key=len, reverse=True)
 
 
 def _is_consonant(word: str, at: int) -> bool:
