@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from agentgym.envs.webshop import catalogue_generator as generator
 from agentgym.envs.webshop.catalogue_generator import LEVELS, Level, content_hash, generate
+from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.envs.webshop.fuzzy import is_match
 from agentgym.envs.webshop.goals import build_goals, split_range
 from agentgym.envs.webshop.index import SearchIndex
 from agentgym.envs.webshop.nouns import rule_nouns
+from agentgym.envs.webshop.policies import OraclePolicy
 from agentgym.envs.webshop.products import RawData, build_catalogue
 from agentgym.envs.webshop.reward import normalize_color, score_purchase
 from agentgym.envs.webshop.vocabulary.attributes import ATTRIBUTES
@@ -367,3 +369,23 @@ def test_paraphrases_avoid_the_name():
     for attribute in ATTRIBUTES.values():
         assert attribute.paraphrases
         assert all(attribute.name not in text for text in attribute.paraphrases)
+
+
+@pytest.mark.parametrize("kind", ["human", "synthetic"])
+@levels
+def test_oracle_solves_tasks_through_the_environment(level, kind):
+    env = WebShopEnv(goals=kind, difficulty=level, gates=(), max_turns=40)
+    oracle = OraclePolicy(env)
+    for number in range(0, 2000, 50):
+        messages, info = env.reset(options={"task_id": f"webshop/{kind}/{number}"})
+        history, ended, reward = list(messages), False, 0.0
+        while not ended:
+            action = oracle(history, info)
+            said = {"role": "assistant", "content": action} if isinstance(action, str) else action
+            history.append(said)
+            messages, reward, terminated, truncated, info = env.step(action)
+            history.extend(messages)
+            ended = terminated or truncated
+        assert terminated
+        assert reward == 1.0
+    env.close()
