@@ -8,13 +8,14 @@ back.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from agentgym.errors import ActionError
-from agentgym.types import Action, Message, Turn, Usage, clean_json
+from agentgym.types import Action, Message, Turn, Usage, clean_json, clean_text
 
 ANNOTATIONS = frozenset(
     {
@@ -26,6 +27,12 @@ ANNOTATIONS = frozenset(
 
 _REPLAYED = ("role", "content", "name", "refusal")
 _USAGE_KEYS = frozenset(Usage.model_fields)
+_USAGE_DETAILS = (
+    ("prompt_tokens_details", "cached_tokens", "cached_tokens"),
+    ("completion_tokens_details", "reasoning_tokens", "reasoning_tokens"),
+)
+"""Where OpenAI's usage object has what `Usage` has at the top."""
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class TextCall(NamedTuple):
@@ -65,10 +72,14 @@ def read_action(action: Action) -> tuple[Message, dict[str, Any]]:
 
 
 def _checked(annotations: dict[str, Any]) -> dict[str, Any]:
-    """Annotations as `Turn` takes them; usage may be a dict with further fields."""
+    """Annotations as `Turn` takes them; usage may be an OpenAI usage object's dict."""
     usage = annotations.get("usage")
     if isinstance(usage, Mapping):
         known = {k: v for k, v in usage.items() if k in _USAGE_KEYS and v is not None}
+        for details, key, ours in _USAGE_DETAILS:
+            found = usage.get(details)
+            if isinstance(found, Mapping) and found.get(key) is not None:
+                known.setdefault(ours, found[key])
         annotations["usage"] = known
     try:
         probe = Turn(index=0, message={}, **annotations)
@@ -78,24 +89,44 @@ def _checked(annotations: dict[str, Any]) -> dict[str, Any]:
 
 
 def normalized_call(call: Message, call_id: str) -> Message:
-    """A tool call as it is replayed: unique id, arguments as one JSON string."""
+    """A tool call as it is replayed: unique id, arguments as the JSON text of an object.
+
+    Servers decode the arguments of past calls and refuse the whole conversation where they can't, or
+    where a name has characters that no tool's name has. What the model really wrote is in the trace
+    and in the error it is answered with.
+    """
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
     name = function.get("name")
-    raw = function.get("arguments")
-    if isinstance(raw, str):
-        arguments = clean_json(raw) if raw.strip() not in ("", "null") else "{}"
-    else:
-        arguments = _json({} if raw is None else clean_json(raw))
     return {
         "id": call_id,
         "type": "function",
-        "function": {"name": name if isinstance(name, str) else "", "arguments": arguments},
+        "function": {
+            "name": _NOT_IN_NAMES.sub("_", name)[:64] if isinstance(name, str) and name else "_",
+            "arguments": _arguments_text(function.get("arguments")),
+        },
     }
 
 
-def _json(value: Any) -> str:
+def _arguments_text(raw: Any) -> str:
+    if isinstance(raw, str) and "\\u" not in raw:
+        text, value = clean_text(raw), _decoded(raw)
+        return text if isinstance(value, dict) else "{}"
+    value = clean_json(_decoded(raw) if isinstance(raw, str) else raw)
+    if not isinstance(value, dict):
+        return "{}"
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
-        return "{}"  # the call is malformed and answered as such; the raw value is in the trace
+    except (TypeError, ValueError, RecursionError):
+        return "{}"
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

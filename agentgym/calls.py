@@ -14,7 +14,7 @@ from agentgym.actions import TextCall, normalized_call
 from agentgym.errors import MalformedCall, SimulatorError, ToolError
 from agentgym.running import RunningEpisode, TurnRecord
 from agentgym.tools import ToolBox
-from agentgym.types import CallStatus, Message, ToolCall, clean_json
+from agentgym.types import CallStatus, Message, ToolCall, clean_json, clean_text
 
 _CUT_OFF_CALL = (
     "Error: the output limit ended this call, so it was not executed. "
@@ -49,6 +49,8 @@ async def run_tool_calls(
     for position, (entry, call) in enumerate(zip(entries, given, strict=True)):
         function = call.get("function")
         raw = function.get("arguments") if isinstance(function, Mapping) else None
+        asked = function.get("name") if isinstance(function, Mapping) else None
+        given_id = None if call.get("id") is None else clean_text(str(call["id"]))
         last = position == len(entries) - 1
         text = await _run_call(
             toolbox,
@@ -56,10 +58,10 @@ async def run_tool_calls(
             record,
             ToolCall(
                 id=entry["id"],
-                name=entry["function"]["name"],
+                name=clean_text(asked) if isinstance(asked, str) else "",
                 arguments=None,
                 raw_arguments=clean_json(raw),
-                original_id=call.get("id") if call.get("id") != entry["id"] else None,
+                original_id=given_id if given_id != entry["id"] else None,
             ),
             cut_off=record.cut_off and last,
             on_loop=on_loop,

@@ -258,7 +258,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
             self._state = None  # half set up: nothing to step
             raise
         running.messages.extend(opening)
-        return opening, self._info(running)
+        return _copies(opening), self._info(running)
 
     async def astep(self, action: Action) -> StepResult:
         """`step`, on the caller's event loop."""
@@ -368,6 +368,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         terminated = running.ended is not None and running.truncation_reason is None
         truncated = running.truncation_reason is not None
         info = self._info(running)
+        replies = _copies(replies)
         if not (terminated or truncated):
             return replies, 0.0, False, False, info
         running.over = True
@@ -407,6 +408,11 @@ def _checked_cap(cap: Any) -> int | None:
 def _tightest(*caps: int | None) -> int | None:
     given = [cap for cap in caps if cap is not None]
     return min(given) if given else None
+
+
+def _copies(messages: Messages) -> Messages:
+    """Messages for the caller to keep and change, which the episode's record doesn't notice."""
+    return tuple(message.copy() for message in messages)
 
 
 def _as_text(message: Message) -> str:

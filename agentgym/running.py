@@ -18,6 +18,7 @@ from agentgym.types import (
     ToolSpec,
     TruncationReason,
     Turn,
+    clean_text,
 )
 
 
@@ -73,7 +74,8 @@ class RunningEpisode:
 
     def new_call_id(self, given: object) -> str:
         """The model's id if it is new in this episode, else a fresh one."""
-        wanted = given if isinstance(given, str) and given else f"call_{len(self.call_ids)}"
+        wanted = clean_text(given) if isinstance(given, str) and given else ""
+        wanted = wanted or f"call_{len(self.call_ids)}"
         unique, number = wanted, 1
         while unique in self.call_ids:
             number += 1
