@@ -226,7 +226,8 @@ def pip(*arguments, **options):
                 lines.append(line.rstrip())
                 show_progress(lines[-1])
     if process.returncode != 0:
-        tail = "\n".join("    " + line for line in lines[-15:])
+        told = [line for line in lines if not line.startswith("WARNING: Retrying")]
+        tail = "\n".join("    " + line for line in told[-15:])
         if any(OFFLINE.search(line) for line in lines):
             raise SetupError(
                 "pip could not reach its package index, or it is empty:\n%s\n  Check the network (a"
