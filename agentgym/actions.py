@@ -91,7 +91,7 @@ def _checked(annotations: dict[str, Any]) -> dict[str, Any]:
 def normalized_call(call: Message, call_id: str) -> Message:
     """A tool call as it is replayed: unique id, arguments as the JSON text of an object.
 
-    Servers decode the arguments of past calls and refuse the whole conversation where they can't, or
+    Servers decode the arguments of past calls and refuse the conversation where they can't, or
     where a name has characters that no tool's name has. What the model really wrote is in the trace
     and in the error it is answered with.
     """

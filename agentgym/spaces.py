@@ -9,6 +9,7 @@ environment.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -88,11 +89,16 @@ class AssistantSpace(gymnasium.Space[Action]):
         """Whether `x` is text or an assistant message; its calls may well be malformed.
 
         A malformed call is the policy's failure and is answered by the env, so it belongs to the
-        space; something that isn't an assistant message at all does not.
+        space, and so does text with lone surrogates, which the env mends; something that isn't an
+        assistant message at all does not.
         """
         if isinstance(x, str):
             return True
-        return isinstance(x, dict) and x.get("role", "assistant") == "assistant" and is_message(x)
+        return (
+            isinstance(x, dict)
+            and x.get("role", "assistant") == "assistant"
+            and is_message(x, encodable=False)
+        )
 
     def sample(self, mask: Any = None, probability: Any = None) -> Action:
         """Draw a valid call of a random tool; the arguments are Gymnasium's and not used."""
@@ -145,13 +151,13 @@ class AssistantSpace(gymnasium.Space[Action]):
     __hash__ = None  # type: ignore[assignment]  # mutable through its generator, like every Space
 
 
-def is_message(value: Any) -> bool:
-    """Whether a value has the shape of an OpenAI message that can be encoded."""
+def is_message(value: Any, *, encodable: bool = True) -> bool:
+    """Whether a value has the shape of an OpenAI message, and text that can be encoded."""
     if not isinstance(value, dict) or value.get("role", "assistant") not in _ROLES:
         return False
     content = value.get("content")
     if isinstance(content, str):
-        if not content.isascii() and clean_text(content) != content:
+        if encodable and not content.isascii() and clean_text(content) != content:
             return False
     elif content is not None and not isinstance(content, list):
         return False
@@ -169,6 +175,8 @@ def sample_json(
         return sample_json(defs[schema["$ref"].rsplit("/", 1)[-1]], rng, defs)
     if "const" in schema:
         return schema["const"]
+    if len(schema.get("allOf", ())) == 1:
+        return sample_json(schema["allOf"][0], rng, defs)
     for key in ("enum", "examples"):
         if schema.get(key):
             return schema[key][int(rng.integers(len(schema[key])))]
@@ -187,16 +195,14 @@ def _sample_typed(
     if kind == "null":
         return None
     if kind in ("integer", "number"):
-        low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
-        high = schema.get("maximum", schema.get("exclusiveMaximum", low + 100))
-        low += "exclusiveMinimum" in schema and "minimum" not in schema
-        high -= "exclusiveMaximum" in schema and "maximum" not in schema
-        return int(rng.integers(int(low), int(high) + 1))
+        return _sample_number(schema, rng, whole=kind == "integer")
     if kind == "array":
-        least = int(schema.get("minItems", 0))
-        count = int(rng.integers(least, int(schema.get("maxItems", least + 2)) + 1))
-        items = schema.get("items", {})
-        return [sample_json(items, rng, defs) for _ in range(count)]
+        first = [sample_json(item, rng, defs) for item in schema.get("prefixItems", ())]
+        least = max(int(schema.get("minItems", 0)), len(first))
+        most = max(int(schema.get("maxItems", least + 2)), least)
+        count = int(rng.integers(least, most + 1)) - len(first)
+        items = schema.get("items") or {}
+        return first + [sample_json(items, rng, defs) for _ in range(count)]
     if kind == "object":
         return {
             key: sample_json(sub, rng, defs) for key, sub in schema.get("properties", {}).items()
@@ -204,6 +210,22 @@ def _sample_typed(
     text = _words(rng)
     most = schema.get("maxLength", len(text))
     return text[:most].ljust(schema.get("minLength", 0), "a")
+
+
+def _sample_number(
+    schema: Mapping[str, Any], rng: np.random.Generator, *, whole: bool
+) -> int | float:
+    lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
+    highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
+    low = max(lows) if lows else min(0, min(highs) - 100) if highs else 0
+    high = min(highs) if highs else low + 100
+    if not whole:
+        return float(rng.uniform(low, high))
+    first, last = math.ceil(low), math.floor(high)
+    first += schema.get("exclusiveMinimum") == first
+    last -= schema.get("exclusiveMaximum") == last
+    unit = int(schema.get("multipleOf", 1))
+    return unit * int(rng.integers(-(-first // unit), last // unit + 1))
 
 
 def _words(rng: np.random.Generator) -> str:

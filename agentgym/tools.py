@@ -14,44 +14,18 @@ import contextvars
 import functools
 import inspect
 import json
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ValidationError
 
-from agentgym.errors import ConfigError, EnvFault, MalformedCall, ToolError
+from agentgym.errors import AgentGymError, ConfigError, EnvFault, MalformedCall, ToolError
+from agentgym.tool_schema import schema_of, type_name
 from agentgym.types import ToolSpec, clean_json, clean_text
 
 MAX_ABANDONED_THREADS = 64
 """Timed-out blocking tools left running in a process before further calls are refused."""
-
-
-def _only_true_or_false(value: Any) -> Any:
-    if isinstance(value, str) and value in ("true", "false"):
-        return value == "true"
-    if isinstance(value, bool):
-        return value
-    raise ValueError("must be true or false")
-
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not a boolean")
-    return value
-
-
-_READERS: dict[Any, Any] = {
-    bool: Annotated[bool, BeforeValidator(_only_true_or_false)],
-    int: Annotated[int, BeforeValidator(_no_bool)],
-    float: Annotated[float, BeforeValidator(_no_bool)],
-}
-"""Exact readings of what models send as strings; pydantic alone would take "off" or 0 for False."""
-
-
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Tool:
@@ -77,21 +51,40 @@ class Tool:
         inline: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        plain = getattr(function, "__func__", function)
+        if not inspect.isroutine(function):
+            raise ConfigError(f"a tool is a function or method, got {function!r}; wrap it in a def")
         self.function = function
         self.name = name or function.__name__
-        self.is_async = inspect.iscoroutinefunction(plain)
+        self.is_async = inspect.iscoroutinefunction(function)
         self.inline = inline and timeout_s is None
         self.timeout_s = timeout_s
-        self._arguments, self.spec = _schema(plain, self.name, inspect.ismethod(function))
-        self.required: tuple[str, ...] = tuple(
-            key for key, field in self._arguments.model_fields.items() if field.is_required()
+        self._make_reader()
+
+    def _make_reader(self) -> None:
+        plain = getattr(self.function, "__func__", self.function)
+        self._arguments, self.spec = schema_of(
+            plain, self.name, bound=inspect.ismethod(self.function)
         )
+        fields = self._arguments.model_fields
+        self._parameters = {field: str(info.alias) for field, info in fields.items()}
+        self.required: tuple[str, ...] = tuple(
+            self._parameters[field] for field, info in fields.items() if info.is_required()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What can be pickled; the reader is a class made on the spot, and is made again."""
+        kept = ("function", "name", "is_async", "inline", "timeout_s")
+        return {key: getattr(self, key) for key in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_reader()
 
     @property
     def needs_loop(self) -> bool:
         """Whether a call must run on an event loop."""
-        return self.is_async or self.timeout_s is not None
+        waits = self.is_async or inspect.isasyncgenfunction(self.function)
+        return waits or self.timeout_s is not None
 
     def read(self, raw: Any) -> dict[str, Any]:
         """Read a model's arguments, whatever form its server gives them.
@@ -110,7 +103,11 @@ class Tool:
             arguments = self._arguments.model_validate(given)
         except ValidationError as error:
             raise MalformedCall(self._explain(error)) from error
-        return {key: getattr(arguments, key) for key in arguments.model_fields_set}
+        return {
+            parameter: getattr(arguments, field)
+            for field, parameter in self._parameters.items()
+            if field in arguments.model_fields_set
+        }
 
     def _as_mapping(self, raw: Any) -> Mapping[str, Any]:
         if isinstance(raw, str) and raw.strip() in ("", "null"):
@@ -119,7 +116,7 @@ class Tool:
             return {}
         if isinstance(raw, str):
             try:
-                raw = json.loads(raw)
+                raw = json.loads(raw, parse_constant=_no_constant)
             except (ValueError, RecursionError) as error:
                 raise MalformedCall(
                     f"Error: the arguments of {self.name} are not valid JSON ({error}). "
@@ -136,7 +133,7 @@ class Tool:
     def example(self) -> str:
         """The shape of the arguments, for error messages."""
         properties = self.spec["function"]["parameters"]["properties"]
-        return json.dumps({key: f"<{_type_name(properties[key])}>" for key in self.required})
+        return json.dumps({key: f"<{type_name(properties[key])}>" for key in self.required})
 
     def _explain(self, error: ValidationError) -> str:
         faults = []
@@ -173,20 +170,22 @@ class Tool:
                     result = await _in_thread(self.function, arguments)
                 else:
                     result = self.function(**arguments)
-            if inspect.isasyncgen(result):
-                result = [item async for item in result]
+                if inspect.isasyncgen(result):
+                    result = [item async for item in result]
             return result if type(result) is str and result.isascii() else render_result(result)
         except TimeoutError as error:
             limit = f" after {self.timeout_s:g} s" if self.timeout_s else ""
             raise ToolError(f"Error: {self.name} timed out{limit}.") from error
-        except (ToolError, MalformedCall):
+        except AgentGymError:
             raise
         except Exception as error:
-            if type(error).__module__ == "agentgym.errors":
-                raise
             raise EnvFault(
                 f"tool {self.name!r} crashed: {type(error).__name__}: {error}"
             ) from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 class _NoLimit:
@@ -284,7 +283,7 @@ async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any])
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
-    left_behind = False
+    finished = left_behind = False
 
     def settle(result: Any, error: BaseException | None) -> None:
         if future.done():
@@ -296,14 +295,18 @@ async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any])
 
     def work() -> None:
         global _abandoned
+        nonlocal finished
         result, error = None, None
         try:
             result = context.run(functools.partial(function, **arguments))
+            if isinstance(result, Iterator):  # its body blocks too
+                result = context.run(list, result)
         except BaseException as raised:  # carried over to the caller
             error = raised
             if isinstance(raised, StopIteration):  # a future can't carry it
                 error = RuntimeError(f"StopIteration: {raised}")
         with _abandoned_lock:
+            finished = True
             if left_behind:
                 _abandoned -= 1
         if not loop.is_closed():
@@ -314,85 +317,7 @@ async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any])
         return await future
     except asyncio.CancelledError:
         with _abandoned_lock:
-            left_behind = True
-            _abandoned += 1
+            if not finished:
+                left_behind = True
+                _abandoned += 1
         raise
-
-
-@functools.lru_cache(maxsize=1024)
-def _schema(
-    function: Callable[..., Any], name: str, bound: bool
-) -> tuple[type[BaseModel], ToolSpec]:
-    """Argument model and OpenAI spec of a function; cached, as an env makes tools per instance."""
-    doc = inspect.getdoc(function) or ""
-    described = _described_parameters(doc)
-    hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        where = f"tool {name!r}, parameter {parameter.name!r}"
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"{where}: must be passable by name (no *args, **kwargs or /)")
-        if parameter.name not in hints:
-            raise ConfigError(f"{where}: has no type hint; the model's schema is made from it")
-        hint = hints[parameter.name]
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (
-            _READERS.get(hint, hint),
-            Field(default, description=described.get(parameter.name)),
-        )
-    arguments = create_model(f"{name}_arguments", __base__=_Arguments, **fields)
-    schema = _without_titles(arguments.model_json_schema())
-    schema.setdefault("properties", {})
-    spec = {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": doc.split("\n\n")[0].replace("\n", " ").strip(),
-            "parameters": schema,
-        },
-    }
-    return arguments, spec
-
-
-def _without_titles(schema: Any) -> Any:
-    """Drop pydantic's `title` keys, which tell a model nothing; parameters named title stay."""
-    if isinstance(schema, list):
-        return [_without_titles(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: (
-            {name: _without_titles(sub) for name, sub in value.items()}
-            if key in ("properties", "$defs")
-            else _without_titles(value)
-        )
-        for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))
-    }
-
-
-_ARGS_SECTION = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_ARG_LINE = re.compile(r"^    (\w+)(?: \([^)]*\))?: *(.*)$")
-
-
-def _described_parameters(doc: str) -> dict[str, str]:
-    """The `Args:` section of a Google-style docstring, by parameter."""
-    section = _ARGS_SECTION.search(doc)
-    described: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in section.group(1).splitlines() if section else ():
-        if match := _ARG_LINE.match(line):
-            lines = described.setdefault(match.group(1), [match.group(2)])
-        elif line.strip():
-            lines.append(line.strip())
-    return {key: " ".join(text).strip() for key, text in described.items()}
-
-
-def _type_name(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(str(v) for v in schema["enum"])
-    options: Sequence[Mapping[str, Any]] = schema.get("anyOf", ())
-    if options:
-        return " | ".join(_type_name(option) for option in options)
-    return str(schema.get("type", "value"))
