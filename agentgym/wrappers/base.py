@@ -23,9 +23,9 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 class AgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Changes what goes into and comes out of an environment, through either of its faces.
 
-    Override `on_reset`, `after_reset`, `on_step`, `after_step` or `on_error` rather than `reset` and
-    `step`. The async face uses the wrapped env's own async methods where it has them; where it has
-    none, as Gymnasium's wrappers, its plain methods run in a thread, so nothing is skipped.
+    Override `on_reset`, `after_reset`, `on_step`, `after_step` or `on_error` rather than `reset`
+    and `step`. The async face uses the wrapped env's own async methods where it has them; where it
+    has none, as Gymnasium's wrappers, its plain methods run in a thread, so nothing is skipped.
 
     Args:
         env: Any Gymnasium environment.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -66,7 +66,7 @@ class TextSpace(gymnasium.Space[str]):
             return render_observation(drawn)
         return drawn if isinstance(drawn, str) else render_action(drawn)
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[Any]:
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[Any]:
         """Samples as JSON values."""
         return list(sample_n)
 
@@ -91,8 +91,8 @@ class TextInTextOut(AgentWrapper, RecordConstructorArgs):
     grammar of its own, such as `search[red shoes]`, looks just as it does in its messages.
 
     An action is passed to the env as the text of an assistant message, which an env with a text
-    grammar reads itself. Where it contains `<tool_call>` tags, each pair is a call of a tool instead,
-    as Hermes and Qwen models write it; text around them is kept as the message's content:
+    grammar reads itself. Where it contains `<tool_call>` tags, each pair is a call of a tool, as
+    Hermes and Qwen models write it; text around them is kept as the message's content:
 
         <tool_call>{"name": "search", "arguments": {"query": "red shoes"}}</tool_call>
 
@@ -100,16 +100,14 @@ class TextInTextOut(AgentWrapper, RecordConstructorArgs):
 
     Args:
         env: An agent environment.
-        describe_tools: Whether the first observation begins with the tools' schemas and this format;
-            None does so where the env has tools and no text grammar of its own.
+        describe_tools: Whether the first observation begins with the tools' schemas and this
+            format; None does so where the env has tools and no text grammar of its own.
 
     Raises:
         ConfigError: If `env` is not an agent environment.
     """
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], describe_tools: bool | None = None
-    ) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], describe_tools: bool | None = None) -> None:
         RecordConstructorArgs.__init__(self, describe_tools=describe_tools)
         AgentWrapper.__init__(self, env)
         base = agent_env(env, wrapper="TextInTextOut", instead="its observations have no messages")
@@ -134,7 +132,7 @@ class TextInTextOut(AgentWrapper, RecordConstructorArgs):
     def after_step(self, result: Step) -> Step:
         """The new messages as text."""
         observation, *rest = result
-        return (render_observation(observation), *rest)  # type: ignore[return-value]
+        return (render_observation(observation), *rest)
 
 
 def render_observation(messages: Sequence[Message]) -> str:

@@ -21,7 +21,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agentgym.errors import ActionError, ConfigError, ResetNeeded, TraceError
 from agentgym.running import RunningEpisode
-from agentgym.trace import Stage, Trace
+from agentgym.trace import Trace
 from agentgym.types import FailureClass, Usage, Verdict
 from agentgym.wrappers.base import AgentWrapper, Step, agent_env
 
@@ -177,7 +177,7 @@ class _Pending:
     def begin(self) -> None:
         self.began = time.perf_counter()
 
-    def stages(self) -> dict[Stage, float]:
+    def stages(self) -> dict[str, float]:
         now = time.perf_counter()
         if self.began is None:
             return {"init": now - self.asked}

@@ -1,8 +1,9 @@
 """A cap on assistant turns, set from outside.
 
-Gymnasium's `TimeLimit` flags the step at the limit as truncated even when the episode ended there by
-itself, and the environment never learns of it, so nothing is judged. This cap is passed down to the
-environment's own, which gets both right: the last turn is judged, and an answer on it terminates.
+Gymnasium's `TimeLimit` flags the step at the limit as truncated even when the episode ended there
+by itself, and the environment never learns of it, so nothing is judged. This cap is passed down to
+the environment's own, which gets both right: the last turn is judged, and an answer on it
+terminates.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from agentgym.wrappers.base import AgentWrapper, agent_env
 class TurnCap(AgentWrapper, RecordConstructorArgs):
     """Allows a number of assistant messages per episode, however many calls each makes.
 
-    Of several caps (this one, the env's own, another wrapper's, `options["max_turns"]`) the tightest
-    holds. A capped episode has `truncated=True` and `info["truncation_reason"] == "turns"`.
+    Of several caps (this one, the env's own, another wrapper's, `options["max_turns"]`) the
+    tightest holds. A capped episode has `truncated=True` and
+    `info["truncation_reason"] == "turns"`.
 
     Args:
         env: An agent environment.
