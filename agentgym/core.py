@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import gymnasium
 from pydantic import ValidationError
@@ -291,6 +291,9 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
             reason: Which limit: `tokens`, `context` or `time`.
         """
         running = self._running()
+        if reason not in get_args(TruncationReason):
+            allowed = ", ".join(get_args(TruncationReason))
+            raise ConfigError(f"no truncation reason {reason!r}; allowed: {allowed}")
         running.truncation_reason = reason
         return await self._result(running, ())
 

@@ -8,6 +8,7 @@ verdict rather than a number.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -149,16 +150,20 @@ class Scoring(Record):
         Cancellation passes through.
         """
         gates: dict[str, bool] = {}
+        broken = episode.failure_class is not None and episode.failure_class != "policy"
+        blamed = episode.failure_class if broken else "judge"
         try:
-            gates = {gate.name: gate.tripped(episode) for gate in self.gates}
-            if episode.failure_class is not None and episode.failure_class != "policy":
-                return _masked(episode, gates, episode.failure_class, episode.error)
+            gates = {gate.name: _trips(gate, episode) for gate in self.gates}
+            if broken:
+                return _masked(episode, gates, blamed, episode.error)
             score = await self.judge.score(episode)
+            if not isinstance(score, Score):
+                raise JudgeError(f"{type(self.judge).__name__} gave {score!r:.100}, not a Score")
+            return self._settle(episode, score, gates)
         except JudgeError as error:
-            return _masked(episode, gates, "judge", str(error))
+            return _masked(episode, gates, blamed, str(error))
         except Exception as error:  # a judge's bug must mask the episode, not become a number
-            return _masked(episode, gates, "judge", f"{type(error).__name__}: {error}")
-        return self._settle(episode, score, gates)
+            return _masked(episode, gates, blamed, f"{type(error).__name__}: {error}")
 
     def _settle(self, episode: Episode, score: Score, gates: dict[str, bool]) -> Verdict:
         low, high = self.reward_range
@@ -176,6 +181,14 @@ class Scoring(Record):
             reward=min(max(reward, low), high),
             reason=score.reason,
         )
+
+
+def _trips(gate: Gate, episode: Episode) -> bool:
+    found: object = gate.tripped(episode)
+    if inspect.iscoroutine(found):
+        found.close()
+        raise TypeError(f"gate {gate.name!r} is async; a gate is a plain function")
+    return bool(found)
 
 
 def _masked(

@@ -229,5 +229,5 @@ def unknown_options_are_refused(subject: Subject) -> None:
             return
     raise EnvCheckError(
         "reset(options={'no_such_option': 1}) didn't raise ConfigError; a typing error in an "
-        "option would go unnoticed. Declare the options in option_keys and leave the check to AgentEnv"
+        "option would go unnoticed. Declare the options in option_keys and let AgentEnv check them"
     )
