@@ -1,0 +1,24 @@
+"""Model clients: hosted OpenAI-compatible endpoints, and scripted policies.
+
+`ChatClient` is imported at first use, since openai takes most of a second to load.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentgym.clients.scripted import ScriptedClient
+
+if TYPE_CHECKING:
+    from agentgym.clients.chat import ChatClient
+
+__all__ = ["ChatClient", "ScriptedClient"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `ChatClient` at its first use (PEP 562)."""
+    if name == "ChatClient":
+        from agentgym.clients.chat import ChatClient
+
+        return ChatClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,247 @@
+"""Any OpenAI-compatible chat-completions endpoint, through openai's async client.
+
+openai's client does the HTTP; what a long run depends on is done here, where it can be seen: which
+failures are tried again and for how long, how many requests are in flight, what every call cost,
+and which of our sampling fields a server doesn't know. One `ChatClient` works from any number of
+event loops; each gets its own connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import openai
+
+from agentgym.client import Completion, Endpoint, SamplingParams
+from agentgym.clients.failures import as_bad_reply, as_error, is_overflow, public_url
+from agentgym.clients.wire import BadReply, read_reply, request_body
+from agentgym.types import Message, ToolSpec, Usage
+
+_NEUTRAL = {
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Fields that may be left out for a server that refuses them, as long as they change nothing."""
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+
+class ChatClient:
+    """A `ModelClient` for a hosted or local OpenAI-compatible server.
+
+    Args:
+        endpoint: Where, which model, how many requests at once, time-outs and retries.
+        send_tools: Whether to send the tool list. Without it the model sees only text, for servers
+            without a tool parser and envs with a text grammar.
+        rng: Jitter of the pauses between attempts.
+        sleep: Waits between attempts.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        send_tools: bool = True,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        self.endpoint = endpoint
+        self.usage = Usage(calls=0)
+        """Tokens of all calls so far, failed ones that were billed included."""
+        self._send_tools = send_tools
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+        self._refused: set[str] = set()
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = (
+            WeakKeyDictionary()
+        )
+
+    def __repr__(self) -> str:
+        return f"ChatClient({public_url(self.endpoint.base_url)}, model={self.endpoint.model!r})"
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        *,
+        session: str | None = None,
+    ) -> Completion:
+        """Answer the conversation; see `ModelClient.complete`.
+
+        `usage` of the completion includes attempts that failed but were billed.
+
+        Raises:
+            EndpointError: If no answer can be had within the endpoint's retries and deadline.
+            ContextOverflow: If the conversation no longer fits the model's context.
+        """
+        body = request_body(
+            self.endpoint.model, messages, tools if self._send_tools else (), sampling
+        )
+        connection = self._connection()
+        async with connection.slots:
+            return await self._answer(connection, body, self.endpoint.max_retries)
+
+    async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
+        """Make one tiny request, without retries, to see that endpoint, key and model are right.
+
+        Args:
+            tools: Sent along, to see that the server takes tools.
+
+        Raises:
+            EndpointError: If they are not; one line that says why.
+        """
+        body = request_body(
+            self.endpoint.model,
+            [{"role": "user", "content": "Hi"}],
+            tools if self._send_tools else (),
+            SamplingParams(temperature=0.0, max_tokens=1),
+        )
+        await self._answer(self._connection(), body, max_retries=0)
+
+    async def release(self, session: str) -> None:
+        """Nothing is kept per session."""
+
+    async def aclose(self) -> None:
+        """Close the connections of every loop that still runs."""
+        here = asyncio.get_running_loop()
+        for loop, connection in list(self._connections.items()):
+            if loop is here:
+                await connection.client.close()
+            elif loop.is_running():
+                asyncio.run_coroutine_threadsafe(connection.client.close(), loop)
+        self._connections.clear()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _connection(self) -> _Connection:
+        """The running loop's connections and slots; an async client can't change loops."""
+        loop = asyncio.get_running_loop()
+        found = self._connections.get(loop)
+        if found is None:
+            found = self._connections[loop] = _Connection(self.endpoint)
+        return found
+
+    async def _answer(
+        self, connection: _Connection, body: dict[str, Any], max_retries: int
+    ) -> Completion:
+        """Ask until there is an answer, the retries are used up, or the deadline passes."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.endpoint.deadline_s
+        spent = Usage(calls=0)
+        failures = 0
+        for attempt in itertools.count(1):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    reply = await connection.post(self._as_sent(body))
+                completion = read_reply(reply, body)
+            except TimeoutError:
+                failure = BadReply("no answer before the deadline", retryable=True, status=408)
+            except BadReply as bad:
+                failure = bad
+            else:
+                return self._billed(completion, spent, attempt)
+            if failure.usage:
+                spent += failure.usage
+                self.usage += failure.usage
+            if self._learn(failure, body):
+                continue
+            failures += 1
+            pause = self._pause(failure, failures)
+            too_late = clock() + pause >= deadline
+            if not failure.retryable or failures > max_retries or too_late:
+                raise as_error(failure, self.endpoint, attempts=attempt) from None
+            await self._sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _billed(self, completion: Completion, spent: Usage, attempts: int) -> Completion:
+        if completion.usage:
+            self.usage += completion.usage
+        if attempts == 1:
+            return completion
+        usage = spent if completion.usage is None else completion.usage + spent
+        return completion.model_copy(update={"usage": usage, "attempts": attempts})
+
+    def _pause(self, failure: BadReply, failures: int) -> float:
+        """Exponential with jitter, at least what the server asks for."""
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
+        return max(self._rng.uniform(longest / 2, longest), failure.retry_after_s or 0.0)
+
+    def _learn(self, failure: BadReply, body: dict[str, Any]) -> bool:
+        """Note a field that the server refuses and that can do without; whether there was one."""
+        if failure.status not in (400, 422) or is_overflow(failure):
+            return False
+        text = str(failure)
+        if "max_completion_tokens" in text and "max_completion_tokens" not in self._refused:
+            self._refused.add("max_completion_tokens")
+            return True
+        for key, neutral in _NEUTRAL.items():
+            if key in self._refused or body.get(key) != neutral:
+                continue
+            if re.search(rf"\b{key}\b", text):
+                self._refused.add(key)
+                return True
+        return False
+
+    def _as_sent(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request in the server's dialect, with the endpoint's own fields."""
+        sent = {
+            key: value
+            for key, value in body.items()
+            if key not in self._refused or value != _NEUTRAL[key]
+        }
+        if "max_completion_tokens" in self._refused:  # the newer name on OpenAI's own servers
+            sent["max_completion_tokens"] = sent.pop("max_tokens")
+        return {**sent, **self.endpoint.extra_body}
+
+
+class _Connection:
+    """The openai client and the request slots of one event loop."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        async def api_key() -> str:
+            # Read at call time. Servers without authentication get a stand-in.
+            return os.environ.get(endpoint.api_key_env) or "EMPTY"
+
+        self.slots = asyncio.Semaphore(endpoint.max_concurrency)
+        self.client = openai.AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=api_key,
+            max_retries=0,
+            timeout=endpoint.timeout_s,
+        )
+
+    async def post(self, body: dict[str, Any]) -> Any:
+        """Send one request and decode the reply.
+
+        Raises:
+            BadReply: If there is none, or it is an HTTP error or no JSON.
+        """
+        fields = {key: value for key, value in body.items() if key not in ("model", "messages")}
+        try:
+            response = await self.client.chat.completions.with_raw_response.create(
+                model=body["model"], messages=body["messages"], extra_body=fields
+            )
+        except openai.OpenAIError as error:
+            raise as_bad_reply(error) from error
+        try:
+            return json.loads(response.content)
+        except ValueError as error:
+            text = response.text[:200]
+            raise BadReply(
+                f"the reply is not JSON ({text!r}); is the base URL the API's root?",
+                retryable=True,
+                status=502,
+            ) from error

@@ -1,0 +1,223 @@
+"""Between our records and the chat-completions wire format.
+
+Requests are made of plain dicts and replies are read from plain dicts: servers leave out fields,
+put null or numbers as text where the specification has objects, and answer 200 with an error
+inside. What can be understood is; the rest is an error that says whether trying again may help.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentgym.client import Completion, SamplingParams
+from agentgym.types import Message, ToolSpec, Usage, clean_json
+
+_REPLAYED = ("role", "content", "tool_calls", "tool_call_id")
+_CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; used only where a server sends no usage
+
+
+class BadReply(Exception):
+    """A reply that is no completion.
+
+    Args:
+        message: What is wrong with it, the server's own words included.
+        retryable: Whether the same request may succeed later.
+        status: The HTTP status, or the code inside a 200 reply.
+        usage: What the reply was billed, if it says so.
+        retry_after_s: How long the server asks to wait, seconds.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        status: int | None = None,
+        usage: Usage | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.status = status
+        self.usage = usage
+        self.retry_after_s = retry_after_s
+
+
+def is_retryable(status: int) -> bool:
+    """Whether the same request may succeed later, by its HTTP status."""
+    return status in (408, 409, 425, 429) or status >= 500
+
+
+def replayed(message: Message) -> Message:
+    """The part of a message that goes back into a prompt.
+
+    Reasoning and annotations stay out; arguments are a JSON string exactly once; content is null
+    only beside tool calls, as strict servers want it.
+    """
+    sent = {key: message[key] for key in _REPLAYED if message.get(key) is not None}
+    calls = sent.pop("tool_calls", None)
+    if calls:
+        sent["tool_calls"] = [_replayed_call(call) for call in calls]
+    if "content" not in sent:
+        sent["content"] = None if calls else ""
+    return sent
+
+
+def _replayed_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or {}
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+    return {
+        "id": call.get("id"),
+        "type": "function",
+        "function": {"name": function.get("name"), "arguments": arguments or "{}"},
+    }
+
+
+def request_body(
+    model: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    sampling: SamplingParams,
+) -> dict[str, Any]:
+    """A chat-completions request with every sampling parameter in it.
+
+    A parameter left out is filled in from the model's own generation config by some servers, which
+    changes what is sampled; so neutral values are sent too.
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": clean_json([replayed(message) for message in messages]),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "max_tokens": sampling.max_tokens,
+    }
+    if tools:
+        body["tools"] = list(tools)
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    return body
+
+
+def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
+    """Read a chat-completions reply.
+
+    Args:
+        body: The decoded JSON.
+        request: The request's body, for its output limit and for estimates.
+
+    Raises:
+        BadReply: If it is an error, or has no choice.
+    """
+    if not isinstance(body, Mapping):
+        raise BadReply(f"the reply is no JSON object: {body!r:.200}", retryable=True)
+    reported = body.get("usage")
+    reported = reported if isinstance(reported, Mapping) else {}
+    billed = read_usage(reported, request, None) if reported else None
+    if body.get("error"):
+        raise _embedded_error(body["error"], billed)
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
+        raise BadReply("the reply has no choice in it", retryable=True, usage=billed)
+    message, reasoning = _read_message(choice["message"])
+    usage = read_usage(reported, request, {**message, "reasoning": reasoning})
+    finish_reason = choice.get("finish_reason")
+    spent = _count(reported.get("completion_tokens"))
+    return Completion(
+        message=message,
+        usage=usage,
+        finish_reason=None if finish_reason is None else str(finish_reason),
+        # Some servers report "tool_calls" for a call that the output limit cut (vLLM #58228).
+        cut_off=finish_reason == "length" or (spent or 0) >= request["max_tokens"],
+        reasoning=reasoning,
+    )
+
+
+def _embedded_error(error: Any, usage: Usage | None) -> BadReply:
+    """An error inside a 200 reply, classed like the HTTP status of its code."""
+    details = error if isinstance(error, Mapping) else {}
+    text = str(details.get("message") or error)
+    code = details.get("code") or details.get("status")
+    status = int(str(code)) if str(code).isdecimal() else None
+    retryable = True if status is None else is_retryable(status)
+    return BadReply(text, retryable=retryable, status=status, usage=usage)
+
+
+def _read_message(given: Mapping[str, Any]) -> tuple[Message, str | None]:
+    """The assistant message and its reasoning text."""
+    content = given.get("content")
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, Mapping))
+        content = "".join(part for part in parts if isinstance(part, str))
+    message: Message = {
+        "role": "assistant",
+        "content": content if content is None else str(content),
+    }
+    calls = given.get("tool_calls")
+    calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    legacy = given.get("function_call")
+    if not calls and isinstance(legacy, Mapping) and legacy.get("name"):
+        calls = [{"id": None, "type": "function", "function": dict(legacy)}]
+    if calls:
+        message["tool_calls"] = calls
+    elif message["content"] is None:
+        message["content"] = ""
+    if given.get("refusal"):
+        message["refusal"] = str(given["refusal"])
+    reasoning = given.get("reasoning_content") or given.get("reasoning")
+    return clean_json(message), clean_json(reasoning) if isinstance(reasoning, str) else None
+
+
+def read_usage(
+    reported: Mapping[str, Any], request: Mapping[str, Any], answer: Mapping[str, Any] | None
+) -> Usage:
+    """Tokens of one call; what the server leaves out is estimated, and marked so.
+
+    Args:
+        reported: The reply's `usage`, perhaps empty.
+        request: The request's body, to estimate its tokens.
+        answer: The answer, to estimate its tokens; None if there was none.
+    """
+    prompt = _count(reported.get("prompt_tokens"))
+    completion = _count(reported.get("completion_tokens"))
+    estimated = prompt is None or completion is None
+    if prompt is None:
+        prompt = _estimate([request["messages"], request.get("tools", [])])
+    if completion is None:
+        completion = _estimate(answer) if answer else 0
+    cached = _count(_detail(reported, "prompt_tokens_details", "cached_tokens"))
+    reasoning = _count(_detail(reported, "completion_tokens_details", "reasoning_tokens"))
+    return Usage(
+        prompt_tokens=prompt,
+        cached_tokens=min(cached or 0, prompt),
+        completion_tokens=completion,
+        reasoning_tokens=min(reasoning or 0, completion),
+        estimated=estimated,
+    )
+
+
+def _detail(reported: Mapping[str, Any], group: str, key: str) -> Any:
+    details = reported.get(group)
+    return details.get(key) if isinstance(details, Mapping) else None
+
+
+def _count(value: Any) -> int | None:
+    """A token count, or None where the server gave none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return None  # also what NaN and infinity are
+    return int(value)
+
+
+def _estimate(value: Any) -> int:
+    return -(-len(json.dumps(value, ensure_ascii=False, default=str)) // _CHARS_PER_TOKEN)

@@ -1,0 +1,199 @@
+"""The rollout engine: many episodes at once on one event loop, each advancing by itself.
+
+An episode passes INIT (an environment is made or reset), RUN (turns) and EVAL (the verdict), each
+with its own slots and deadline, so that neither a slow environment nor a slow judge holds a slot of
+the policy. There are no rounds: who finishes first comes out first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import agentgym
+from agentgym.client import ModelClient, SamplingParams
+from agentgym.rollout.blocking import run_to_completion
+from agentgym.rollout.episode import EpisodeRun
+from agentgym.rollout.limits import FailureWatch, Limits
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.progress import Progress, progress_for
+from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.source import EnvLike, EnvSource
+from agentgym.rollout.stages import Stages
+from agentgym.rollout.turns import Setting
+from agentgym.trace import Trace
+
+
+class TraceSink(Protocol):
+    """Where finished traces go; `agentgym.traces.TraceWriter` is one."""
+
+    def write(self, trace: Trace) -> None:
+        """Keep one trace."""
+
+
+class Engine:
+    """Plays episodes of one environment with one policy.
+
+    Args:
+        env: An env id, an `EnvSpec`, or a function that makes an env.
+        client: The policy. It stays the caller's to close.
+        sampling: How it samples. The seed of every turn follows from the episode's seed.
+        env_kwargs: Parameters of the env, with an id or a spec.
+        limits: Concurrency, deadlines, budgets.
+        writer: Keeps each trace as it finishes, before it is yielded.
+        progress: True for a live bar (plain lines where there is no terminal), or a `Progress`.
+        policy_name: The policy as the traces name it.
+        metadata: Facts about the run for the traces.
+
+    Raises:
+        ConfigError: If there is no such env.
+
+    Example:
+        >>> engine = Engine("agentgym/WebShop-v0", client=client)
+        >>> async for trace in engine.run(EpisodeRequest(seed=k) for k in range(100)):
+        ...     print(trace.task_id, trace.reward)
+    """
+
+    def __init__(
+        self,
+        env: EnvLike,
+        *,
+        client: ModelClient,
+        sampling: SamplingParams | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        writer: TraceSink | None = None,
+        progress: bool | Progress | None = None,
+        policy_name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        sampling = sampling or SamplingParams()
+        self._source = EnvSource(env, env_kwargs)
+        self._writer = writer
+        self._setting = Setting(
+            client=client,
+            sampling=sampling,
+            limits=limits or Limits(),
+            policy={"model": policy_name, **sampling.model_dump(mode="json")},
+            metadata={"agentgym": agentgym.__version__, **(metadata or {})},
+            progress=progress_for(progress),
+        )
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = (
+            WeakKeyDictionary()
+        )
+
+    async def run(self, requests: Iterable[EpisodeRequest]) -> AsyncIterator[Trace]:
+        """Play the requested episodes.
+
+        Args:
+            requests: May be lazy; the next one is taken when there is room for it.
+
+        Yields:
+            Traces in the order in which the episodes finish. An episode that fails is a trace with
+            a failure class.
+
+        Raises:
+            AgentGymError: If no env can be made as configured.
+            RolloutStopped: If too many episodes fail.
+            TraceError: If the writer can't write.
+        """
+        finished: asyncio.Queue[Trace | None] = asyncio.Queue()
+        batch = asyncio.create_task(self._play_all(requests, finished.put_nowait))
+        try:
+            while (trace := await finished.get()) is not None:
+                yield trace
+            await batch
+        finally:
+            batch.cancel()
+            await asyncio.gather(batch, return_exceptions=True)
+
+    def run_blocking(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
+        """`run`, to completion, from plain code and from notebooks.
+
+        Ctrl-C stops it cleanly: what has finished is with the writer, what has not is cancelled.
+
+        Returns:
+            All traces, in the order in which the episodes finished.
+        """
+        return run_to_completion(self._collect(requests))
+
+    async def aclose(self) -> None:
+        """Close the environments that were kept for reuse."""
+        for state in self._by_loop.values():
+            state.pool.close()
+        self._by_loop.clear()
+
+    def close(self) -> None:
+        """`aclose` for plain code."""
+        run_to_completion(self.aclose())
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    async def _collect(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
+        return [trace async for trace in self.run(requests)]
+
+    def _state(self) -> _LoopState:
+        loop = asyncio.get_running_loop()
+        state = self._by_loop.get(loop)
+        if state is None:
+            state = self._by_loop[loop] = _LoopState(self._source, self._setting.limits)
+        return state
+
+    async def _play_all(
+        self, requests: Iterable[EpisodeRequest], emit: Callable[[Trace | None], None]
+    ) -> None:
+        """Play everything; `emit` gets each trace, and None at the end whatever happened."""
+        progress: Progress = self._setting.progress
+        watch = FailureWatch(self._setting.limits)
+
+        def done(trace: Trace) -> None:
+            if self._writer is not None:
+                self._writer.write(trace)
+            progress.finish(trace)
+            emit(trace)
+            watch.count(trace)
+
+        try:
+            progress.begin(len(requests) if isinstance(requests, Sized) else None)
+            state = self._state()
+            async with asyncio.TaskGroup() as group:
+                for request in requests:
+                    await state.stages.admission.acquire()
+                    group.create_task(self._play(request, state, done))
+        except BaseExceptionGroup as failures:
+            raise _first_cause(failures) from None
+        finally:
+            progress.end()
+            emit(None)
+
+    async def _play(
+        self, request: EpisodeRequest, state: _LoopState, done: Callable[[Trace], None]
+    ) -> None:
+        episode = EpisodeRun(request, self._setting, state.stages, state.pool)
+        try:
+            await episode.roll_out()
+        finally:
+            state.stages.admission.release()
+        done(await episode.settle())
+
+
+class _LoopState:
+    """Slots and environments; both belong to one event loop."""
+
+    def __init__(self, source: EnvSource, limits: Limits) -> None:
+        self.stages = Stages(limits)
+        self.pool = EnvPool(source)
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first of the errors that stopped a batch; the others followed from it or equal it."""
+    error = group.exceptions[0]
+    return _first_cause(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,202 @@
+"""One episode, from request to trace.
+
+`roll_out` is INIT and RUN, `settle` is EVAL; between the two the environment is already free for
+somebody else. Whatever breaks on the way ends in a trace with a failure class, never in an
+exception; only cancellation and a misconfigured environment pass through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from agentgym.errors import AgentGymError
+from agentgym.judge import Scoring
+from agentgym.rollout.failure import Failure, last_line, text_of
+from agentgym.rollout.pool import EnvHandle, EnvPool
+from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
+from agentgym.rollout.stages import Stages
+from agentgym.rollout.turns import Setting, TurnLoop
+from agentgym.trace import Stage, Trace
+from agentgym.types import Episode, Message, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+class EpisodeRun:
+    """The state of one episode while it is played.
+
+    Args:
+        request: Which episode.
+        setting: What the engine's episodes share.
+        stages: The engine's slots.
+        pool: The engine's environments.
+    """
+
+    def __init__(
+        self, request: EpisodeRequest, setting: Setting, stages: Stages, pool: EnvPool
+    ) -> None:
+        self._request = request
+        self._setting = setting
+        self._stages = stages
+        self._pool = pool
+        self._trace_id = uuid.uuid4().hex
+        self._seed = fresh_seed() if request.seed is None else request.seed
+        self._started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._stage: Stage = "init"
+        self._stage_s: dict[str, float] = {}
+        self._task_id = request.task_id
+        self._split: str | None = None
+        self._turns = TurnLoop(
+            setting, session=self._trace_id, seed=derived_seed(self._seed, request.sample)
+        )
+        self._episode: Episode | None = None
+        self._scoring: Scoring | None = None
+        self._failure: Failure | None = None
+
+    async def roll_out(self) -> None:
+        """Play all turns (INIT and RUN).
+
+        Raises:
+            AgentGymError: If no environment can be made as configured.
+        """
+        handle = None
+        reusable = False
+        try:
+            handle, opening = await self._init()
+            self._stage = "run"
+            async with self._stages.run.slot(self._stage_s):
+                self._episode = await self._turns.play(handle, opening)
+            self._failure = self._turns.failure
+            reusable = True
+        except Failure as failure:
+            self._failure = failure
+        finally:
+            if handle is not None and reusable:
+                self._pool.release(handle)
+            elif handle is not None:
+                await self._pool.discard(handle)
+            await self._release_session()
+
+    async def _init(self) -> tuple[EnvHandle, tuple[Message, ...]]:
+        """A reset environment and the opening messages."""
+        limit_s = self._setting.limits.init_timeout_s
+        handle = None
+        async with self._stages.init.slot(self._stage_s):
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    handle = await self._acquire()
+                    opening, info = await self._reset(handle)
+            except BaseException as error:
+                if handle is not None:
+                    await self._pool.discard(handle)
+                if isinstance(error, TimeoutError) and limit.expired():
+                    raise Failure("infra", f"no env was ready within {limit_s:g} s") from error
+                raise
+        self._scoring = handle.scoring
+        self._note(info)
+        return handle, opening
+
+    async def _acquire(self) -> EnvHandle:
+        try:
+            return await self._pool.acquire()
+        except AgentGymError:
+            raise  # misconfigured: no episode could be played
+        except Exception as error:
+            raise Failure("env", text_of(error)) from error
+
+    async def _reset(self, handle: EnvHandle) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        options: dict[str, Any] = {"judging": "deferred"}
+        if self._request.task_id is not None:
+            options["task_id"] = self._request.task_id
+        try:
+            return await handle.reset(seed=self._seed, options=options)
+        except Exception as error:
+            raise Failure("env", text_of(error)) from error
+
+    def _note(self, info: Mapping[str, Any]) -> None:
+        self._task_id = info.get("task_id", self._task_id)
+        self._split = info.get("split", self._split)
+        self._turns.note(info)
+
+    async def _release_session(self) -> None:
+        try:
+            await self._setting.client.release(self._trace_id)
+        except Exception:
+            logger.warning("the client's release() failed", exc_info=True)
+
+    async def settle(self) -> Trace:
+        """Get the verdict (EVAL) and make the trace."""
+        if self._episode is None or self._scoring is None:
+            return self._trace(self._unrecorded())
+        if self._failure is not None:  # nothing to judge: the verdict is masked
+            return self._trace(await self._scoring.verdict(self._failure.marks(self._episode)))
+        if self._episode.failure_class is None:
+            self._stage = "eval"
+        async with self._stages.eval.slot(self._stage_s):
+            return self._trace(await self._judged(self._episode, self._scoring))
+
+    async def _judged(self, episode: Episode, scoring: Scoring) -> Verdict:
+        limit_s = self._setting.limits.eval_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await scoring.verdict(episode)
+        except TimeoutError:  # `verdict` itself raises nothing
+            late = Failure("judge", f"no verdict within {limit_s:g} s")
+            return await scoring.verdict(late.marks(episode))
+
+    def _unrecorded(self) -> Verdict:
+        """The verdict on an episode that broke without leaving a record."""
+        failure = self._failure or Failure("infra", "the episode left no record")
+        return Verdict(
+            failure_class=failure.failure_class,
+            masked=True,
+            reward=None,
+            reason=last_line(str(failure)),
+        )
+
+    def _trace(self, verdict: Verdict) -> Trace:
+        error = str(self._failure) if self._failure else verdict.reason
+        return Trace(
+            trace_id=self._trace_id,
+            env_spec=self._pool.spec_json,
+            task_id=self._task_id,
+            split=self._split,
+            seed=self._seed,
+            group=self._request.group,
+            sample=self._request.sample,
+            policy=self._setting.policy,
+            metadata=self._setting.metadata,
+            tools=tuple(self._turns.tools),
+            verdict=verdict,
+            failure_class=verdict.failure_class if verdict.masked else None,
+            failed_stage=self._stage if verdict.masked else None,
+            error=error if verdict.masked else None,
+            started_at=self._started_at,
+            stage_s=dict(self._stage_s),
+            usage={"policy": self._turns.usage},
+            **self._conversation(),
+        )
+
+    def _conversation(self) -> dict[str, Any]:
+        """The part of the trace that the env recorded, or what is known without it."""
+        episode = self._episode
+        if episode is None:
+            return {
+                "messages": tuple(self._turns.history),
+                "truncated": True,
+                "truncation_reason": "fault",
+            }
+        return {
+            "messages": episode.messages,
+            "turns": episode.turns,
+            "terminated": episode.terminated,
+            "truncated": episode.truncated,
+            "termination_reason": episode.termination_reason,
+            "truncation_reason": episode.truncation_reason,
+        }

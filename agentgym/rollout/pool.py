@@ -1,0 +1,159 @@
+"""Environments in use, and those waiting to be used again.
+
+Making an environment may cost seconds (data, containers); resetting one clears everything. So they
+are kept and reused, one episode at a time, and thrown away after anything went wrong in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, cast
+
+import gymnasium
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+from agentgym.core import AgentEnv
+from agentgym.errors import ConfigError
+from agentgym.judge import Scoring
+from agentgym.rollout.source import EnvSource
+from agentgym.rollout.threads import in_thread
+from agentgym.types import Action, Message, TruncationReason
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_S = 10.0
+_ASYNC_FACE = ("areset", "astep", "atruncate")
+
+
+class EnvHandle:
+    """One environment, behind an async face whatever it is wrapped in.
+
+    Where the outermost wrapper offers the async methods they are awaited, so episodes share the
+    loop. Otherwise the plain ones run in a thread.
+
+    Raises:
+        ConfigError: If it is no `AgentEnv` inside.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        core = env.unwrapped
+        if not isinstance(core, AgentEnv):
+            raise ConfigError(
+                f"the engine plays agentgym.AgentEnv environments, got {type(core).__name__}"
+            )
+        while isinstance(env, OrderEnforcing | PassiveEnvChecker):  # AgentEnv checks both itself
+            env = env.env
+        self._env: Any = env
+        self._core = core
+        self.is_async = all(hasattr(env, name) for name in _ASYNC_FACE)
+
+    @property
+    def scoring(self) -> Scoring:
+        """The env's scoring, which outlives the env."""
+        return self._core.scoring
+
+    def spoken(self) -> Message:
+        """The assistant message of the last turn, as it stands in the conversation."""
+        return next(m for m in reversed(self._core.messages) if m["role"] == "assistant")
+
+    async def reset(self, *, seed: int, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        if self.is_async:
+            result = await self._env.areset(seed=seed, options=options)
+        else:
+            result = await in_thread(lambda: self._env.reset(seed=seed, options=options))
+        return cast("tuple[Any, dict[str, Any]]", result)
+
+    async def step(self, action: Action) -> tuple[Any, bool, dict[str, Any]]:
+        """Take a turn.
+
+        Returns:
+            The new messages, whether the episode is over, and `info`.
+        """
+        if self.is_async:
+            step = await self._env.astep(action)
+        else:
+            step = await in_thread(lambda: self._env.step(action))
+        messages, _, terminated, truncated, info = step
+        return messages, terminated or truncated, info
+
+    async def truncate(self, reason: TruncationReason) -> dict[str, Any]:
+        """Cut the episode short, and return `info`."""
+        if self.is_async:
+            step = await self._env.atruncate(reason)
+        else:
+            step = await in_thread(lambda: self._core.truncate(reason))
+        return cast("dict[str, Any]", step[4])
+
+    def close(self) -> None:
+        """Close the env; an error in it is logged, since nothing depends on it any more."""
+        try:
+            self._env.close()
+        except Exception:
+            logger.warning("closing %s failed", self._core, exc_info=True)
+
+
+class EnvPool:
+    """The environments of one engine on one event loop.
+
+    Args:
+        source: Makes them.
+    """
+
+    def __init__(self, source: EnvSource) -> None:
+        self._source = source
+        self._idle: list[EnvHandle] = []
+        self._first = asyncio.Lock()
+        self._made = 0
+        self._closed = False
+
+    @property
+    def spec_json(self) -> str:
+        """The environments' spec."""
+        return self._source.spec_json
+
+    @property
+    def made(self) -> int:
+        """Environments made so far."""
+        return self._made
+
+    async def acquire(self) -> EnvHandle:
+        """An idle environment, or a new one.
+
+        Raises:
+            ConfigError: If it can't be made as configured.
+        """
+        if not self._made:
+            async with self._first:  # the first one loads what the others share
+                if not self._made:
+                    return await self._make()
+        return self._idle.pop() if self._idle else await self._make()
+
+    async def _make(self) -> EnvHandle:
+        env = await in_thread(self._source.make)
+        self._made += 1
+        return EnvHandle(env)
+
+    def release(self, handle: EnvHandle) -> None:
+        """Give an environment back for the next episode."""
+        if self._closed:
+            handle.close()
+        else:
+            self._idle.append(handle)
+
+    async def discard(self, handle: EnvHandle) -> None:
+        """Close an environment that something went wrong in."""
+        if handle.is_async:
+            handle.close()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await in_thread(handle.close)
+
+    def close(self) -> None:
+        """Close all idle environments, and those in use once they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()

@@ -1,0 +1,41 @@
+"""What to roll out: one request per episode, and the seeds that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from pydantic import Field
+
+from agentgym.types import Record
+
+_SEED_BITS = 31  # what every server takes as a seed
+
+
+class EpisodeRequest(Record):
+    """One episode to play."""
+
+    task_id: str | None = None
+    """The task; None lets the env draw one by the seed."""
+    seed: int | None = Field(default=None, ge=0)
+    """Fixes the env's draws and, with `sample`, every sampling seed; None draws one."""
+    group: str | None = None
+    """Shared by the rollouts of one task that are compared with each other."""
+    sample: int = Field(default=0, ge=0)
+    """Which rollout of the task this is; rollouts of one seed differ by it."""
+
+
+def derived_seed(seed: int, *parts: int | str) -> int:
+    """A seed that depends on all the parts, the same in every process.
+
+    Returns:
+        Between 0 and 2³¹ - 1.
+    """
+    text = ":".join(str(part) for part in (seed, *parts))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) & ((1 << _SEED_BITS) - 1)
+
+
+def fresh_seed() -> int:
+    """A seed nobody used before; it goes into the trace, so the episode can be repeated."""
+    return secrets.randbits(_SEED_BITS)

@@ -1,0 +1,113 @@
+"""Where environments come from: an id, a spec or a function, and the errors in between."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from agentgym.envs.registration import NAMESPACE
+from agentgym.errors import AgentGymError, ConfigError
+
+EnvLike: TypeAlias = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
+
+
+class EnvSource:
+    """Makes any number of equal environments.
+
+    Args:
+        env: A registered id, a spec, or a function that makes one.
+        env_kwargs: Parameters of the environment; not with a function.
+
+    Raises:
+        ConfigError: If there is no such id, or a function comes with parameters.
+    """
+
+    def __init__(self, env: EnvLike, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        self._spec: EnvSpec | None = None
+        self._function: Callable[[], gymnasium.Env[Any, Any]] | None = None
+        if isinstance(env, str | EnvSpec):
+            spec = copy.deepcopy(_registered(env) if isinstance(env, str) else env)
+            spec.kwargs.update(env_kwargs or {})
+            self._spec = spec
+            self.spec_json = _as_json(spec)
+        elif env_kwargs:
+            raise ConfigError("env_kwargs go with an env id; let the function pass them itself")
+        else:
+            self._function = env
+            self.spec_json = json.dumps({"entry_point": _name_of(env)})
+
+    def make(self) -> gymnasium.Env[Any, Any]:
+        """Make one environment; this may block.
+
+        Raises:
+            ConfigError: If it doesn't take the parameters, or its package is missing.
+        """
+        if self._function is not None:
+            env = self._function()
+            if env.spec is not None:
+                self.spec_json = _as_json(env.spec)
+            return env
+        assert self._spec is not None
+        try:
+            return gymnasium.make(self._spec, disable_env_checker=True)
+        except AgentGymError:
+            raise
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"can't make {self._spec.id}: {error}") from error
+        except TypeError as error:
+            raise _unknown_parameter(self._spec, error) from error
+
+
+def _registered(env_id: str) -> EnvSpec:
+    try:
+        return gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        raise ConfigError(_no_such_env(env_id)) from error
+
+
+def _no_such_env(env_id: str) -> str:
+    lowered = {known.lower(): known for known in gymnasium.registry}
+    full = env_id if "/" in env_id else f"{NAMESPACE}/{env_id}"
+    ours = [known for known in lowered if known.startswith(f"{NAMESPACE}/")]
+    close = difflib.get_close_matches(full.lower(), ours, n=1, cutoff=0.5)
+    close = close or difflib.get_close_matches(env_id.lower(), lowered, n=1)
+    hint = f"did you mean {lowered[close[0]]!r}? " if close else ""
+    return f"no env {env_id!r}; {hint}`agentgym envs` lists all"
+
+
+def _unknown_parameter(spec: EnvSpec, error: TypeError) -> Exception:
+    """A parameter the env doesn't have is the user's slip; any other TypeError is a bug."""
+    entry = spec.entry_point
+    if entry is None or not isinstance(spec.kwargs, dict):
+        return error
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    known = {
+        p.name
+        for p in inspect.signature(creator).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    unknown = [key for key in spec.kwargs if key not in known]
+    if not unknown:
+        return error
+    names = ", ".join(repr(key) for key in unknown)
+    return ConfigError(f"{spec.id} takes no parameter {names}; it takes {', '.join(sorted(known))}")
+
+
+def _as_json(spec: EnvSpec) -> str:
+    """The spec as JSON; one that has no JSON form keeps its id and a description."""
+    try:
+        return str(spec.to_json())
+    except (TypeError, ValueError):
+        return json.dumps({"id": spec.id, "kwargs": {k: repr(v) for k, v in spec.kwargs.items()}})
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', '?')}:{name}"

@@ -1,0 +1,205 @@
+"""What a set of traces says, in numbers.
+
+Episodes without a score are not zeros: means are over the scored ones, and the number of the others
+stands beside every figure. Rates are given over both, because a rate over the scored episodes alone
+looks the better the more of them failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+from pydantic import Field, computed_field
+
+from agentgym.trace import Trace
+from agentgym.types import Record, Usage
+
+
+class Mean(Record):
+    """A mean with its standard error."""
+
+    mean: float | None
+    """None where there is nothing to average."""
+    stderr: float | None
+    """Clustered by task; None with fewer than two tasks."""
+    n: int
+    """Values averaged."""
+
+
+class Rate(Record):
+    """How many of the episodes something is true of."""
+
+    count: int
+    n_scored: int
+    n_total: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def of_scored(self) -> float | None:
+        """Share of the scored episodes."""
+        return self.count / self.n_scored if self.n_scored else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def of_total(self) -> float | None:
+        """Share of all episodes; a failed episode counts as not."""
+        return self.count / self.n_total if self.n_total else None
+
+
+class Summary(Record):
+    """The figures of a set of traces. Rates and means are over scored episodes."""
+
+    n_total: int
+    n_scored: int
+    n_failed: int
+    """Masked episodes: something other than the policy broke."""
+    n_tasks: int
+    """Distinct tasks among the scored episodes."""
+    reward: Mean
+    success: Rate
+    """Episodes whose task was solved."""
+    completion: Rate
+    """Episodes in which a final answer (a purchase, …) came."""
+    truncation: Rate
+    """Episodes cut by a limit."""
+    malformed: Rate
+    """Episodes with at least one unreadable call."""
+    cut_off: Rate
+    """Episodes with at least one message ended by the output limit."""
+    truncation_reasons: dict[str, int] = Field(default_factory=dict)
+    failures: dict[str, int] = Field(default_factory=dict)
+    """Masked episodes by failure class."""
+    components: dict[str, Mean] = Field(default_factory=dict)
+    gates: dict[str, Rate] = Field(default_factory=dict)
+    turns: Mean
+    """Turns per episode."""
+    calls: int
+    """Tool calls, over all episodes."""
+    malformed_calls: int
+    usage: dict[str, Usage] = Field(default_factory=dict)
+    """Tokens by role, over all episodes, failed ones included."""
+
+
+def clustered_stderr(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:
+    """Standard error of a mean whose values come in correlated groups.
+
+    sqrt(Σ_c (Σ_{i∈c} (s_i - s̄))²) / n, its square times C/(C-1) for few clusters.
+
+    Args:
+        values: Shape `(n,)`.
+        clusters: Shape `(n,)`, the group of each value.
+
+    Returns:
+        None with fewer than two clusters.
+
+    Source: Miller, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
+    """
+    mean = float(np.mean(values)) if len(values) else 0.0
+    sums: dict[Hashable, float] = defaultdict(float)
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] += value - mean
+    count = len(sums)
+    if count < 2:
+        return None
+    variance = sum(s * s for s in sums.values()) * count / (count - 1)
+    return math.sqrt(variance) / len(values)
+
+
+def summarize(traces: Iterable[Trace]) -> Summary:
+    """Add up a set of traces; they are read once and not kept."""
+    tally = _Tally()
+    for trace in traces:
+        tally.add(trace)
+    return tally.summary()
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.total = 0
+        self.tasks: list[Hashable] = []
+        self.rewards: list[float] = []
+        self.turns: list[float] = []
+        self.counts: Counter[str] = Counter()
+        self.gates: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.components: dict[str, list[tuple[float, Hashable]]] = defaultdict(list)
+        self.calls = 0
+        self.malformed_calls = 0
+        self.usage: dict[str, Usage] = {}
+
+    def add(self, trace: Trace) -> None:
+        """Count one trace."""
+        self.total += 1
+        self.calls += sum(len(turn.calls) for turn in trace.turns)
+        self.malformed_calls += trace.malformed_calls
+        for role, usage in trace.usage.items():
+            self.usage[role] = self.usage.get(role, Usage(calls=0)) + usage
+        if trace.reward is None:
+            self.failures[trace.failure_class or "unknown"] += 1
+            return
+        task: Hashable = trace.task_id or trace.trace_id
+        self.tasks.append(task)
+        self.rewards.append(trace.reward)
+        self.turns.append(len(trace.turns))
+        if trace.truncation_reason:
+            self.reasons[trace.truncation_reason] += 1
+        self._add_facts(trace)
+        for name, value in trace.verdict.components.items():
+            self.components[name].append((value, task))
+
+    def _add_facts(self, trace: Trace) -> None:
+        facts = {
+            "success": trace.verdict.correct is True,
+            "completion": trace.verdict.completed,
+            "truncation": trace.truncated,
+            "malformed": trace.malformed_calls > 0,
+            "cut_off": any(turn.cut_off for turn in trace.turns),
+        }
+        self.counts.update(name for name, holds in facts.items() if holds)
+        for name, tripped in trace.verdict.gates.items():
+            self.gates[name] += tripped
+
+    def summary(self) -> Summary:
+        """The figures so far."""
+        scored = len(self.rewards)
+
+        def rate(count: int) -> Rate:
+            return Rate(count=count, n_scored=scored, n_total=self.total)
+
+        return Summary(
+            n_total=self.total,
+            n_scored=scored,
+            n_failed=self.total - scored,
+            n_tasks=len(set(self.tasks)),
+            reward=_mean(self.rewards, self.tasks),
+            success=rate(self.counts["success"]),
+            completion=rate(self.counts["completion"]),
+            truncation=rate(self.counts["truncation"]),
+            malformed=rate(self.counts["malformed"]),
+            cut_off=rate(self.counts["cut_off"]),
+            truncation_reasons=dict(self.reasons),
+            failures=dict(self.failures),
+            components={
+                name: _mean([value for value, _ in pairs], [task for _, task in pairs])
+                for name, pairs in self.components.items()
+            },
+            gates={name: rate(count) for name, count in self.gates.items()},
+            turns=_mean(self.turns, self.tasks),
+            calls=self.calls,
+            malformed_calls=self.malformed_calls,
+            usage=self.usage,
+        )
+
+
+def _mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Mean:
+    if not values:
+        return Mean(mean=None, stderr=None, n=0)
+    return Mean(
+        mean=math.fsum(values) / len(values),
+        stderr=clustered_stderr(values, clusters),
+        n=len(values),
+    )

@@ -1,0 +1,48 @@
+"""Blocking code beside an event loop, in daemon threads.
+
+A thread pool would lose a worker to every call that hangs, and would keep the process from ending;
+a daemon thread that outlives its caller is simply left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a blocking function in a thread of its own, with the caller's context variables.
+
+    If the caller is cancelled it returns at once; the thread goes on and its result is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function)
+        except BaseException as raised:  # carried over to the caller
+            error = raised
+            if isinstance(raised, StopIteration):  # a future can't carry it
+                error = RuntimeError(f"StopIteration: {raised}")
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="rollout-blocking", daemon=True).start()
+    return await future

@@ -1,0 +1,214 @@
+"""The RUN stage of one episode: policy and environment in turn, until one of them ends it.
+
+Limits strike between two turns where they can: the episode is then truncated, which is a fact about
+the policy and is scored. What strikes in the middle of an env step leaves the env in a state nobody
+knows, so the episode fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from agentgym.client import Completion, ModelClient, SamplingParams
+from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.rollout.failure import Failure, OutOfTime, record_of, text_of
+from agentgym.rollout.limits import Limits
+from agentgym.rollout.pool import EnvHandle
+from agentgym.rollout.progress import Progress
+from agentgym.rollout.request import derived_seed
+from agentgym.types import (
+    Action,
+    Episode,
+    Message,
+    Record,
+    ToolSpec,
+    TruncationReason,
+    Usage,
+)
+
+
+class Setting(Record):
+    """What all episodes of an engine share."""
+
+    client: Any = Field(repr=False)
+    """A `ModelClient`."""
+    sampling: SamplingParams
+    limits: Limits
+    policy: dict[str, Any]
+    """Model and sampling parameters, as they go into the traces."""
+    metadata: dict[str, Any]
+    """Facts about the run, as they go into the traces."""
+    progress: Any = Field(repr=False)
+    """A `Progress`."""
+
+
+class TurnLoop:
+    """The turns of one episode.
+
+    Args:
+        setting: What the engine's episodes share.
+        session: The episode's id, for the client.
+        seed: The episode's seed, `sample` included.
+    """
+
+    def __init__(self, setting: Setting, *, session: str, seed: int) -> None:
+        self._client: ModelClient = setting.client
+        self._observe = getattr(setting.client, "observe", None)
+        self._sampling = setting.sampling
+        self._limits = setting.limits
+        self._progress: Progress = setting.progress
+        self._session = session
+        self._seed = seed
+        self._turns = 0
+        self._policy_s = 0.0
+        self.history: list[Message] = []
+        self.tools: list[ToolSpec] = []
+        self.usage = Usage(calls=0)
+        self.failure: Failure | None = None
+        """Set when the episode has a record but can't be scored."""
+
+    def note(self, info: Mapping[str, Any]) -> None:
+        """Take in what the env tells beside its messages."""
+        self.tools = info.get("tools", self.tools)
+        if self._observe is not None:
+            self._observe(self._session, info)
+
+    async def play(self, handle: EnvHandle, opening: Sequence[Message]) -> Episode:
+        """Take turns until the episode is over.
+
+        Returns:
+            The env's record of the episode; see also `failure`.
+
+        Raises:
+            Failure: If the env broke, or time ran out in the middle of a step.
+        """
+        self.history.extend(opening)
+        deadline = asyncio.get_running_loop().time() + self._limits.episode_timeout_s
+        while True:
+            if self._tokens_left() == 0:
+                return await self._cut(handle, "tokens")
+            try:
+                completion = await self._ask(deadline)
+            except ContextOverflow:
+                return await self._cut(handle, "context")
+            except OutOfTime:
+                return await self._cut(handle, "time")
+            except Failure as failure:
+                self.failure = failure
+                return await self._cut(handle, "fault")
+            self._count(completion)
+            last = await self._step(handle, completion, deadline)
+            if last is not None:
+                return record_of(last)
+
+    async def _ask(self, deadline: float) -> Completion:
+        """The policy's next message.
+
+        Raises:
+            ContextOverflow: If the conversation has become too long.
+            OutOfTime: If the episode's time is over.
+            Failure: If there is no answer.
+        """
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        limit = asyncio.timeout_at(min(deadline, started + self._limits.turn_timeout_s))
+        try:
+            async with limit:
+                completion = await self._client.complete(
+                    list(self.history), self.tools, self._turn_sampling(), session=self._session
+                )
+        except ContextOverflow:
+            raise
+        except EndpointError as error:
+            raise Failure("infra", f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            if not limit.expired():
+                raise Failure("infra", text_of(error)) from error
+            if clock() >= deadline:
+                raise OutOfTime from error
+            waited = f"{self._limits.turn_timeout_s:g} s"
+            raise Failure("infra", f"the policy gave no answer within {waited}") from error
+        self._policy_s = clock() - started
+        return completion
+
+    def _turn_sampling(self) -> SamplingParams:
+        """This turn's parameters: a seed of its own, and no more tokens than are left."""
+        sampling = self._sampling
+        left = self._tokens_left()
+        most = sampling.max_tokens if left is None else min(left, sampling.max_tokens)
+        seed = derived_seed(self._seed, sampling.seed or 0, self._turns)
+        return sampling.model_copy(update={"seed": seed, "max_tokens": most})
+
+    def _tokens_left(self) -> int | None:
+        budget = self._limits.max_episode_tokens
+        return None if budget is None else max(0, budget - self.usage.completion_tokens)
+
+    def _count(self, completion: Completion) -> None:
+        usage = completion.usage
+        if usage is not None:
+            self.usage += usage
+        self._turns += 1
+        self._progress.turn(usage.completion_tokens if usage else 0)
+
+    async def _step(
+        self, handle: EnvHandle, completion: Completion, deadline: float
+    ) -> dict[str, Any] | None:
+        """Take the turn.
+
+        Returns:
+            `info` if it was the last one, else None.
+
+        Raises:
+            Failure: If the env breaks, or the time is over before it is through.
+        """
+        clock = asyncio.get_running_loop().time
+        limit = asyncio.timeout_at(min(deadline, clock() + self._limits.turn_timeout_s))
+        try:
+            async with limit:
+                messages, over, info = await handle.step(_action(completion, self._policy_s))
+        except Exception as error:
+            self.history.append(dict(completion.message))
+            if not limit.expired():
+                raise Failure("env", text_of(error)) from error
+            which = "episode_timeout_s" if clock() >= deadline else "turn_timeout_s"
+            raise Failure("infra", f"{which} passed in the middle of an env step") from error
+        self.note(info)
+        if over:
+            return info
+        self.history.append(handle.spoken())
+        self.history.extend(messages)
+        return None
+
+    async def _cut(self, handle: EnvHandle, reason: TruncationReason) -> Episode:
+        """End the episode between two turns."""
+        try:
+            async with asyncio.timeout(self._limits.turn_timeout_s):
+                return record_of(await handle.truncate(reason))
+        except Exception as error:
+            if self.failure is not None:
+                raise self.failure from error
+            raise Failure("env", text_of(error)) from error
+
+
+def _action(completion: Completion, policy_s: float) -> Action:
+    """The completion as an action that carries how it was made."""
+    known = {
+        "finish_reason": completion.finish_reason,
+        "reasoning": completion.reasoning,
+        "usage": completion.usage,
+        "prompt_ids": completion.prompt_ids,
+        "completion_ids": completion.completion_ids,
+        "logprobs": completion.logprobs,
+    }
+    return {
+        **completion.message,
+        **{key: value for key, value in known.items() if value is not None},
+        "role": "assistant",
+        "cut_off": completion.cut_off,
+        "attempts": completion.attempts,
+        "policy_s": policy_s,
+    }
