@@ -49,7 +49,7 @@ CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"openai", "rich"}
 OWN_THIRD_PARTY = {
     "serve": frozenset({"aiohttp", "fastapi", "ray", "starlette", "uvicorn"}),
     "testing": frozenset({"aiohttp", "hypothesis"}),
-    "train": TRAINING_STACK,
+    "train": TRAINING_STACK | {"tqdm"},
 }
 
 
@@ -73,12 +73,11 @@ def _is_type_checking(test: ast.expr) -> bool:
     return name == "TYPE_CHECKING"
 
 
-def _dynamic_target(call: ast.Call) -> str | None:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name not in {"import_module", "__import__"} or not call.args:
-        return None
-    target = call.args[0]
-    return str(target.value) if isinstance(target, ast.Constant) else None
+def _imports_by_name(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"import_module", "__import__"}
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,19 @@ class Tree:
         """Every import of a file, wherever in it."""
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         found: list[Import] = []
+        source = ast.parse(path.read_text(encoding="utf-8"))
+        by_name = any(_imports_by_name(node) for node in ast.walk(source))
+        ours = f"{self.root.name}."
 
         def visit(node: ast.AST, in_function: bool, for_types: bool) -> None:
             targets: list[str] = []
             match node:
                 case ast.Import():
-                    targets = [alias.name for alias in node.names]
+                    # The face under another name could no longer be followed, below.
+                    renamed = {a.name for a in node.names if a.asname} & {self.root.name}
+                    targets = [a.name + ".*" if a.name in renamed else a.name for a in node.names]
+                case ast.Attribute(value=ast.Name(id=self.root.name)):
+                    targets = [f"{self.root.name}.{node.attr}"]
                 case ast.ImportFrom():
                     base = node.module or ""
                     if node.level:
@@ -121,9 +127,13 @@ class Tree:
                         # a home elsewhere.
                         keep = is_module or base == self.root.name
                         targets.append(inner if keep else base)
-                case ast.Call():
-                    target = _dynamic_target(node)
-                    targets = [target] if target else []
+                case ast.Call(args=[ast.Constant(value=str(target)), *_]) if by_name:
+                    by_call = _imports_by_name(node) and not target.startswith(ours)
+                    targets = [target] if by_call else []
+                case ast.Constant(value=str(text)) if by_name and text.startswith(ours):
+                    # A table of names for `import_module`, as the lazy faces have.
+                    in_function = True
+                    targets = [text] if self.exists(text) else []
             line = getattr(node, "lineno", 0)
             found.extend(Import(target, line, in_function, for_types) for target in targets)
             if isinstance(node, ast.If) and _is_type_checking(node.test):
@@ -136,7 +146,7 @@ class Tree:
             for child in ast.iter_child_nodes(node):
                 visit(child, in_function or inside, for_types)
 
-        visit(ast.parse(path.read_text(encoding="utf-8")), False, False)
+        visit(source, False, False)
         return found
 
     def room(self, module: str) -> str:
@@ -144,6 +154,8 @@ class Tree:
         parts = module.split(".")
         if len(parts) == 1:
             return FACE
+        if parts[1] == "__main__":
+            return "cli"
         return parts[1] if (self.root / parts[1]).is_dir() else CONTRACTS
 
 
@@ -175,12 +187,14 @@ def _fault_inside(tree: Tree, module: str, found: Import) -> str | None:
     room = tree.room(module)
     if room == FACE:
         light = {f"{tree.root.name}.envs.registration"}
-        if found.for_types or found.module in light:
+        if not found.at_load or found.module in light:
             return None
         return f"'{found.module}' at load time of the face; list it in _HOMES instead"
-    if not tree.exists(found.module) or found.module == tree.root.name:
-        if found.module == f"{tree.root.name}.__version__":
-            return None
+    if found.module in {tree.root.name, f"{tree.root.name}.__version__"}:
+        return None
+    if not tree.exists(found.module):
+        if found.module.count(".") > 1:
+            return f"'{found.module}' does not exist"
         return f"'{found.module}' through the face; import it from the module that defines it"
     target = tree.room(found.module)
     if target not in MAY_IMPORT[room] | {room, CONTRACTS}:
@@ -293,6 +307,8 @@ LEGAL = {
     "rollout/engine.py": "from agentgym import __version__\nfrom agentgym.traces import jsonl",
     "traces/jsonl.py": "",
     "train/grpo.py": "import torch, trl\nfrom agentgym.rollout import Engine",
+    "cli/__init__.py": "import agentgym\nprint(agentgym.__version__)",
+    "__main__.py": "from agentgym.cli import run",
     "cli/run.py": "def main():\n    from agentgym.train.grpo import train\n    import rich",
 }
 
@@ -310,7 +326,9 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ("core.py", "import openai", "'openai' in contracts"),
         ("core.py", "def f():\n    import agentgym.rollout.engine", "contracts imports rollout"),
         ("judge.py", "from agentgym import Task", "through the face"),
-        ("judge.py", "import agentgym", "through the face"),
+        ("judge.py", "import agentgym\nTASK = agentgym.Task", "through the face"),
+        ("judge.py", "import agentgym\nE = agentgym.rollout", "contracts imports rollout"),
+        ("judge.py", "import agentgym as ours", "through the face"),
         ("envs/a.py", "from agentgym.clients.chat import ChatClient", "envs imports clients"),
         ("envs/a.py", "import agentgym.rollout", "envs imports rollout"),
         ("envs/a.py", "from ..clients import chat", "envs imports clients"),
@@ -331,6 +349,12 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
             "async def f():\n    return __import__('agentgym.judges.b')",
             "clients imports judges",
         ),
+        (
+            "clients/a.py",
+            "import importlib\nHOMES = {'x': 'agentgym.judges.b'}\nimportlib.import_module(HOMES[y])",
+            "clients imports judges",
+        ),
+        ("clients/a.py", "from agentgym.traces.gone import x", "does not exist"),
         ("rollout/a.py", "from agentgym.train.grpo import train", "rollout imports train"),
         ("rollout/a.py", "from agentgym.testing import checks", "rollout imports testing"),
         ("train/a.py", "from agentgym.evaluate.b import c", "train imports evaluate"),
@@ -339,6 +363,7 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ("cli/a.py", "from agentgym.rollout.engine import Engine", "at load time"),
         ("cli/a.py", "import rich", "at load time"),
         ("cli/a.py", "def f():\n    import torch", "'torch' belongs in train/ only"),
+        ("cli/a.py", "def f():\n    __import__('torch')", "'torch' belongs in train/ only"),
         ("misc/a.py", "import json", "unknown room 'misc'"),
         ("__init__.py", "from agentgym.core import AgentEnv", "at load time of the face"),
         ("__init__.py", "import numpy", "'numpy' in face"),
