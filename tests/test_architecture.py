@@ -351,7 +351,7 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ),
         (
             "clients/a.py",
-            "import importlib\nHOMES = {'x': 'agentgym.judges.b'}\nimportlib.import_module(HOMES[y])",
+            "import importlib\nH = {'x': 'agentgym.judges.b'}\nimportlib.import_module(H[y])",
             "clients imports judges",
         ),
         ("clients/a.py", "from agentgym.traces.gone import x", "does not exist"),
