@@ -421,7 +421,5 @@ def training_row(trace: Trace, *, filler_id: int) -> TrainingRow:
     assert first
     if not completion:
         return TrainingRow([filler_id], [filler_id], [0], [0.0], "nothing was sampled")
-    row = TrainingRow(
-        list(first), completion, mask, logprobs, nonfinite_logprobs=nonfinite
-    )
+    row = TrainingRow(list(first), completion, mask, logprobs, nonfinite_logprobs=nonfinite)
     return row if trace.scored else row.masked()

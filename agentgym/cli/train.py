@@ -1,0 +1,54 @@
+"""Train a policy on an environment with GRPO (TRL on vLLM).
+
+Settings come from a TOML file, from --set, and from the options here, the later ones winning.
+Checkpoints, traces, metrics and the trained model go to OUT. Ctrl-C saves a checkpoint and --resume
+continues from it.
+
+Examples:
+  agentgym train --config train_webshop.toml
+  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \\
+      --set grpo.beta=0.01
+  agentgym train --config train_webshop.toml --resume
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--env", metavar="ID", help="environment id (`agentgym envs` lists them)")
+    parser.add_argument("--model", metavar="PATH-OR-ID", help="folder or hub id of the policy")
+    parser.add_argument("--config", metavar="FILE.toml", type=Path, help="training settings")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="one setting, such as steps=20 or grpo.beta=0.04; may be repeated",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="folder for everything the run makes"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue from OUT's last checkpoint")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; returns 0 when the run came to its end."""
+    from agentgym.train.versions import require_training_stack
+
+    require_training_stack()
+    from agentgym.train.config import load_config
+
+    config = load_config(
+        args.config, settings=args.settings, env=args.env, model=args.model, out=args.out
+    )
+    from agentgym.train.grpo import train
+
+    result = train(config, resume=args.resume, progress=not args.quiet)
+    print(f"trained {result.steps} steps; model: {result.model}")
+    return 0

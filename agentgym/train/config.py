@@ -1,0 +1,195 @@
+"""What a training run is, in one frozen record that a TOML file fills.
+
+A dozen fields say what is particular to training on an environment. Everything else about the
+optimisation is TRL's, set by TRL's own names in the table `[grpo]` and checked before anything is
+loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from agentgym.errors import ConfigError
+from agentgym.types import Finite, Record
+
+OWNED = {
+    "output_dir": "out",
+    "max_steps": "steps",
+    "num_train_epochs": "steps",
+    "per_device_train_batch_size": "micro_batch",
+    "gradient_accumulation_steps": "micro_batch",
+    "generation_batch_size": "tasks_per_step",
+    "num_generations": "group_size",
+    "learning_rate": "learning_rate",
+    "temperature": "temperature",
+    "vllm_max_model_length": "max_context",
+    "seed": "seed",
+    "data_seed": "seed",
+    "save_steps": "save_every",
+    "shuffle_dataset": "seed",
+}
+"""Names of GRPOConfig that a field of `TrainConfig` decides."""
+
+FIXED = {
+    "use_vllm": "rollouts come from vLLM",
+    "vllm_mode": "only the colocated mode is wired up",
+    "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
+    "mask_truncated_completions": "truncated episodes are scored by their gates, or masked by a judge",
+    "top_p": "the trainer's log-probabilities know only the temperature",
+    "top_k": "the trainer's log-probabilities know only the temperature",
+    "min_p": "the trainer's log-probabilities know only the temperature",
+    "repetition_penalty": "the trainer's log-probabilities know only the temperature",
+}
+"""Names of GRPOConfig that can't be set here, and why."""
+
+
+class TrainConfig(Record):
+    """A GRPO run on one environment.
+
+    One step plays `tasks_per_step * group_size` episodes, and makes one optimiser step from them.
+    """
+
+    env: str
+    """Environment id, such as `agentgym/WebShop-v0`."""
+    model: str
+    """Folder or hub id of the policy; its tokenizer needs a chat template."""
+    out: Path
+    """Folder for checkpoints, traces, metrics and the trained model (`OUT/model`)."""
+    env_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the environment. `split` is "train" unless given, where the env has splits."""
+    steps: int = Field(default=100, ge=1)
+    """Training steps."""
+    tasks_per_step: int = Field(default=16, ge=1)
+    """Tasks in each step, each with a group of its own."""
+    group_size: int = Field(default=8, ge=2)
+    """Episodes per task, compared with each other; one alone has no baseline."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Episodes per forward and backward pass and process; bounds memory, changes nothing else.
+    None is `group_size`."""
+    learning_rate: Finite = Field(default=1e-6, gt=0)
+    """Of AdamW, with TRL's linear decay unless `grpo.lr_scheduler_type` says otherwise."""
+    temperature: Finite = Field(default=1.0, gt=0)
+    """Of sampling, and of the log-probabilities trained on."""
+    max_turn_tokens: int = Field(default=256, ge=1)
+    """Tokens the policy may sample per turn."""
+    max_context: int | None = Field(default=None, ge=16)
+    """Tokens of a whole episode; longer ones are truncated (`context`). None is the model's own
+    limit, at most 4096."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Fixes the order of tasks and every sampling seed, also across a resume."""
+    save_every: int = Field(default=50, ge=1)
+    """Steps between checkpoints."""
+    check_every: int = Field(default=10, ge=1)
+    """Steps between checks that the sampler has the trainer's weights."""
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    """Anything else of TRL's GRPOConfig, by its names (`beta`, `loss_type`, `num_iterations`, …)."""
+
+    @field_validator("grpo")
+    @classmethod
+    def _leaves_ours_alone(cls, grpo: dict[str, Any]) -> dict[str, Any]:
+        for name in grpo:
+            if name in OWNED:
+                raise ValueError(f"{name} is set by the field {OWNED[name]!r}")
+            if name in FIXED:
+                raise ValueError(f"{name} can't be set: {FIXED[name]}")
+        return grpo
+
+    @property
+    def episodes_per_step(self) -> int:
+        """Episodes of one step, over all processes."""
+        return self.tasks_per_step * self.group_size
+
+    def accumulation_steps(self, processes: int) -> int:
+        """Backward passes per optimiser step.
+
+        Raises:
+            ConfigError: If the step's episodes can't be dealt out evenly.
+        """
+        at_once = (self.micro_batch or self.group_size) * processes
+        if self.episodes_per_step % at_once:
+            raise ConfigError(
+                f"tasks_per_step * group_size = {self.episodes_per_step} episodes can't be dealt out "
+                f"as micro_batch {self.micro_batch or self.group_size} on {processes} process(es); "
+                "choose a micro_batch that divides them"
+            )
+        return self.episodes_per_step // at_once
+
+
+def read_config(values: Mapping[str, Any], *, source: str = "the training config") -> TrainConfig:
+    """A config from plain values, with errors in one line each.
+
+    Raises:
+        ConfigError: On an unknown field or a value that isn't allowed.
+    """
+    for name in values:
+        if name not in TrainConfig.model_fields:
+            raise ConfigError(f"{source}: {unknown_name(name, TrainConfig.model_fields)}")
+    try:
+        return TrainConfig.model_validate(dict(values))
+    except ValidationError as error:
+        faults = [
+            f"{'.'.join(map(str, fault['loc']))}: "
+            + (
+                "is missing"
+                if fault["type"] == "missing"
+                else f"{fault['msg'].removeprefix('Value error, ')}, got {fault['input']!r}"
+            )
+            for fault in error.errors(include_url=False)
+        ]
+        raise ConfigError(f"{source}: {'; '.join(faults)}") from error
+
+
+def load_config(path: Path | None, *, settings: Iterable[str] = (), **fields: Any) -> TrainConfig:
+    """A config from a TOML file, `key=value` settings and fields, the later ones winning.
+
+    Args:
+        path: A TOML file, or None.
+        settings: Such as `steps=20` or `grpo.beta=0.04`; values are TOML, or else text.
+        **fields: Values by field name; None is left out.
+
+    Raises:
+        ConfigError: If the file can't be read or a value isn't allowed.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for setting in settings:
+        _apply(values, setting)
+    values.update({name: value for name, value in fields.items() if value is not None})
+    return read_config(values, source=str(path) if path else "the training config")
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    key, separator, text = setting.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set takes key=value, got {setting!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *tables, name = key.strip().split(".")
+    for table in tables:
+        inner = values.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {setting}: {table!r} is not a table")
+        values = inner
+    values[name] = value
+
+
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """One line about a name that isn't known, with the likeliest one meant."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+    return f"unknown field {name!r}; {hint}"

@@ -1,0 +1,403 @@
+"""Train a policy with GRPO: from a `TrainConfig` to TRL's `GRPOTrainer` and through to the end.
+
+Tasks are laid out before training starts, epoch after epoch in an order drawn from the seed, as one
+data set of exactly the tasks the run will play. TRL then walks it without shuffling, and a resumed
+run skips what was played: the same tasks, in the same order, with the same seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import gymnasium
+
+from agentgym.errors import ConfigError, TrainingError
+from agentgym.train.config import TrainConfig, unknown_name
+from agentgym.train.live_weights import colocated_engine_for_cpu
+from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
+from agentgym.train.versions import require_training_stack
+
+logger = logging.getLogger(__name__)
+
+CONFIG_FILE = "train.json"
+METRICS_FILE = "metrics.jsonl"
+MODEL_FOLDER = "model"
+DEFAULT_CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run left behind."""
+
+    model: Path
+    """Folder of the trained model with its tokenizer."""
+    steps: int
+    """Training steps made in all."""
+    history: list[dict[str, Any]]
+    """Metrics of each step."""
+
+
+def train(config: TrainConfig, *, resume: bool = False, progress: bool = True) -> TrainResult:
+    """Train to the end, or until Ctrl-C.
+
+    The first Ctrl-C ends the rollout at once, or lets an optimiser step in progress finish; either
+    way a checkpoint of the last whole step is saved before `KeyboardInterrupt` goes on.
+
+    Args:
+        config: The run.
+        resume: Continue from the last checkpoint in `config.out`.
+        progress: Show a progress bar on stderr.
+
+    Raises:
+        ConfigError: If the config doesn't fit the environment, the model or what is in `out`.
+        TrainingError: If training can't start or must stop.
+        KeyboardInterrupt: After Ctrl-C, with everything saved.
+    """
+    require_training_stack()
+    checkpoint = _claim(config, resume=resume)
+    trainer = make_trainer(config)
+    _report(trainer, config, progress=progress)
+    with _stoppable(trainer):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    model = config.out / MODEL_FOLDER
+    trainer.save_model(str(model))
+    return TrainResult(model, trainer.state.global_step, list(trainer.state.log_history))
+
+
+def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
+    """The `GRPOTrainer` of a config, ready to `train()`.
+
+    Args:
+        config: The run.
+        **trainer_kwargs: Passed on to `GRPOTrainer` (`callbacks`, `peft_config`, …).
+
+    Raises:
+        ConfigError: If the config doesn't fit the environment or the model.
+        TrainingError: If the chat template can't be trained on.
+    """
+    require_training_stack()
+    _quiet_experimental()
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    args = _grpo_config(config)
+    tokenizer, model_context = _load_tokenizer(config.model)
+    context = config.max_context or min(model_context, DEFAULT_CONTEXT)
+    if context > model_context:
+        raise ConfigError(
+            f"max_context={context} is more than the {model_context} tokens {config.model} takes"
+        )
+    args.vllm_max_model_length = context
+    env_kwargs = training_kwargs(config)
+    tasks = _check_fit(config, env_kwargs, tokenizer, context)
+    order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)
+    rollout = rollout_func(
+        config.env,
+        env_kwargs=env_kwargs,
+        max_turn_tokens=config.max_turn_tokens,
+        seed=config.seed,
+        traces=config.out,
+        check_every=config.check_every,
+        template_kwargs=args.chat_template_kwargs,
+    )
+    with colocated_engine_for_cpu(max_context=context), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message=".*rollout_func.*experimental", category=UserWarning
+        )
+        return GRPOTrainer(
+            model=config.model,
+            args=args,
+            processing_class=tokenizer,
+            reward_funcs=episode_reward,
+            train_dataset=Dataset.from_dict({"prompt": order}),
+            rollout_func=rollout,
+            **trainer_kwargs,
+        )
+
+
+def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:
+    """Task ids for a whole run: every task once per epoch, each epoch in a fresh order.
+
+    Args:
+        tasks: The environment's task ids.
+        count: Ids wanted.
+        seed: Fixes the order; a longer run starts with the order of a shorter one.
+    """
+    draw = random.Random(seed)
+    order: list[str] = []
+    while len(order) < count:
+        epoch = list(tasks)
+        draw.shuffle(epoch)
+        order += epoch
+    return order[:count]
+
+
+def training_kwargs(config: TrainConfig) -> dict[str, Any]:
+    """The environment's parameters, with the split "train" where it has splits and none is given.
+
+    Raises:
+        ConfigError: If there is no such environment.
+    """
+    try:
+        entry = gymnasium.spec(config.env).entry_point
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"{error}; `agentgym envs` lists all") from error
+    if isinstance(entry, str):
+        entry = gymnasium.envs.registration.load_env_creator(entry)
+    has_splits = entry is not None and "split" in inspect.signature(entry).parameters
+    return {**({"split": "train"} if has_splits else {}), **config.env_kwargs}
+
+
+def _check_fit(
+    config: TrainConfig, env_kwargs: dict[str, Any], tokenizer: Any, context: int
+) -> list[str]:
+    """The environment's tasks, once it is known that they can be trained on with this model."""
+    from agentgym.train.tokens import ChatCodec
+
+    try:
+        env = gymnasium.make(config.env, **env_kwargs)
+    except (TypeError, gymnasium.error.Error) as error:
+        raise ConfigError(f"can't make {config.env}: {error}") from error
+    try:
+        codec = ChatCodec(
+            tokenizer,
+            stop_ids=[tokenizer.eos_token_id],
+            template_kwargs=config.grpo.get("chat_template_kwargs"),
+        )
+        opening = preflight(env, codec)
+        tasks: list[str] = list(env.unwrapped.task_ids())  # type: ignore[attr-defined]
+    finally:
+        env.close()
+    if len(opening) + config.max_turn_tokens > context:
+        raise ConfigError(
+            f"a task's opening has {len(opening)} tokens; with max_turn_tokens="
+            f"{config.max_turn_tokens} not even one turn fits max_context={context}"
+        )
+    return tasks
+
+
+def _grpo_config(config: TrainConfig) -> Any:
+    """TRL's config: ours by its names, the user's `[grpo]` table, defaults for what is left."""
+    import torch
+    from trl import GRPOConfig
+
+    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    for name in config.grpo:
+        if name not in known:
+            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    on_cpu = not torch.cuda.is_available()
+    defaults: dict[str, Any] = {
+        "report_to": "none",
+        "logging_steps": 1,
+        "save_total_limit": 2,
+        "bf16": not on_cpu,
+        # The constant by which `dr_grpo` divides; nothing else reads it, as turns have their own cap.
+        "max_completion_length": config.max_context or DEFAULT_CONTEXT,
+    }
+    if on_cpu:
+        # bfloat16 is emulated on most CPUs, ten times slower, and recomputing activations saves
+        # memory that isn't short.
+        defaults |= {
+            "use_cpu": True,
+            "model_init_kwargs": {"dtype": "float32"},
+            "gradient_checkpointing": False,
+        }
+    # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says, but
+    # such rows stay in (mask_truncated_completions): what a cut is worth is for the gates to say.
+    # The importance-sampling correction stays at TRL's default; its ratios are 1 up to rounding as
+    # long as the sampler has the trainer's weights.
+    ours: dict[str, Any] = {
+        "output_dir": str(config.out),
+        "max_steps": config.steps,
+        "per_device_train_batch_size": config.micro_batch or config.group_size,
+        "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "num_generations": config.group_size,
+        "learning_rate": config.learning_rate,
+        "temperature": config.temperature,
+        "seed": config.seed,
+        "save_strategy": "steps",
+        "save_steps": config.save_every,
+        "shuffle_dataset": False,
+        "mask_truncated_completions": False,
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "disable_tqdm": True,
+    }
+    try:
+        return GRPOConfig(**{**defaults, **config.grpo, **ours})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
+
+
+def _load_tokenizer(model: str) -> tuple[Any, int]:
+    """The model's tokenizer and the longest context it takes."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        model_config = AutoConfig.from_pretrained(model).get_text_config()
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"can't load model {model!r}: {reason} (a folder with config.json and tokenizer, or a "
+            "hub id)"
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"the tokenizer of {model!r} has no eos_token; nothing would end a turn")
+    return tokenizer, int(getattr(model_config, "max_position_embeddings", 0) or DEFAULT_CONTEXT)
+
+
+def _claim(config: TrainConfig, *, resume: bool) -> Path | None:
+    """Take the output folder for this run; returns the checkpoint to continue from."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    record = config.out / CONFIG_FILE
+    last = get_last_checkpoint(str(config.out)) if config.out.is_dir() else None
+    now = config.model_dump(mode="json")
+    if not resume:
+        if last is not None:
+            raise ConfigError(
+                f"{config.out} already has a run ({Path(last).name}); continue it with --resume, or "
+                "choose another --out"
+            )
+    elif record.exists():
+        before = json.loads(record.read_text(encoding="utf-8"))
+        fixed = ("env", "env_kwargs", "tasks_per_step", "group_size", "seed")
+        changed = [name for name in fixed if before.get(name) != now[name]]
+        if changed:
+            raise ConfigError(
+                f"can't resume {config.out} with another {', '.join(changed)}: tasks and seeds would "
+                f"not continue; it was {', '.join(f'{n}={before.get(n)!r}' for n in changed)}"
+            )
+    try:
+        config.out.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(now, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"can't write to {config.out}: {error.strerror or error}") from error
+    if resume and last is None:
+        logger.warning("%s has no checkpoint; starting from the beginning", config.out)
+    return Path(last) if last else None
+
+
+def _report(trainer: Any, config: TrainConfig, *, progress: bool) -> None:
+    from transformers import PrinterCallback
+
+    from agentgym.train.progress import RunReport
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(RunReport(config.out / METRICS_FILE, show=progress))
+
+
+def _quiet_experimental() -> None:
+    """Drop two notes that would come with every batch.
+
+    TRL calls `rollout_func` experimental, which the pinned range of versions answers, and prints all
+    columns of a row whose reward is None, which for a masked episode is as it should be.
+    """
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("All reward functions returned None")
+
+    trl_log = logging.getLogger("trl.trainer.grpo_trainer")
+    if not any(getattr(f, "agentgym", False) for f in trl_log.filters):
+        wanted.agentgym = True  # type: ignore[attr-defined]
+        trl_log.addFilter(wanted)
+
+
+@contextmanager
+def _stoppable(trainer: Any) -> Iterator[None]:
+    """Save a checkpoint of the last whole step when Ctrl-C ends the run.
+
+    While episodes run the weights are at rest, so an interrupt may strike at once; during an
+    optimiser step it is held back until the step is done, for half an update must never be saved.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from transformers import TrainerCallback
+
+    requested = False
+
+    class StopAfterStep(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if requested:
+                control.should_training_stop = True
+
+    def hold_back(signum: int, frame: FrameType | None) -> None:
+        nonlocal requested
+        if requested:
+            raise KeyboardInterrupt
+        requested = True
+        print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+    @contextmanager
+    def let_through() -> Iterator[None]:
+        if requested:
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, hold_back)
+
+    rollout = trainer.rollout_func
+    trainer.add_callback(StopAfterStep())
+    before = signal.signal(signal.SIGINT, hold_back)
+    if isinstance(rollout, Rollout):
+        rollout.while_playing = let_through
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not (interrupted or requested):
+        return
+    step = trainer.state.global_step
+    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+    if step and not folder.exists():
+        trainer._save_checkpoint(trainer.model, None)
+    kept = f"checkpoint at step {step}" if step else "no step was finished"
+    print(
+        f"stopped: {kept}, traces in {trainer.args.output_dir}; --resume continues", file=sys.stderr
+    )
+    raise KeyboardInterrupt
+
+
+def task_prompts(env_id: str, *, count: int, seed: int = 0, **env_kwargs: Any) -> list[str]:
+    """The `prompt` column of a dataset for `rollout_func`: task ids in a fixed order.
+
+    Args:
+        env_id: Environment id.
+        count: Tasks wanted; each is played once per generation of its group.
+        seed: Fixes the order.
+        **env_kwargs: The environment's parameters.
+
+    Raises:
+        TrainingError: If the environment has no tasks.
+    """
+    env = gymnasium.make(env_id, **env_kwargs)
+    try:
+        tasks = list(env.unwrapped.task_ids())  # type: ignore[attr-defined]
+    finally:
+        env.close()
+    if not tasks:
+        raise TrainingError(f"{env_id} has no tasks to train on")
+    return task_order(tasks, count, seed=seed)

@@ -1,0 +1,373 @@
+"""TRL's `rollout_func` over the rollout engine.
+
+TRL hands over a batch of prompts, one per row, and takes back one row each. A prompt here is a task
+id: the environment makes the opening messages, the engine plays the episodes side by side on the
+colocated vLLM, and each trace becomes one row. The combined reward travels beside it to
+`episode_reward`, the one reward function, because TRL masks a row only when *every* reward function
+returned None for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from agentgym.client import SamplingParams
+from agentgym.errors import TrainingError
+from agentgym.rollout import Engine, EpisodeRequest, Limits, derived_seed
+from agentgym.trace import Trace
+from agentgym.traces import TraceWriter
+from agentgym.train.colocated import ColocatedClient
+from agentgym.train.invariant import require_live_weights
+from agentgym.train.metrics import batch_metrics
+from agentgym.train.tokens import ChatCodec, training_row
+from agentgym.train.versions import require_training_stack
+from agentgym.types import Message, ToolSpec
+
+RewardFunction = Callable[..., list[float | None]]
+
+
+def rollout_func(
+    env_id: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    max_turn_tokens: int = 256,
+    seed: int = 0,
+    traces: Path | None = None,
+    check_every: int = 10,
+    limits: Limits | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    seeded_sampling: bool = True,
+) -> Rollout:
+    """A rollout function for a `GRPOTrainer` of your own.
+
+    The trainer's dataset has a column `prompt` with task ids (`task_prompts` makes one), its only
+    reward function is `episode_reward`, and it uses colocated vLLM.
+
+    Args:
+        env_id: Environment id.
+        env_kwargs: Its parameters.
+        max_turn_tokens: Tokens the policy may sample per turn.
+        seed: Fixes every task seed and sampling seed, together with the training step.
+        traces: Folder for the traces, one file per training step; None keeps none.
+        check_every: Steps between checks that the sampler has the trainer's weights.
+        limits: Concurrency and deadlines of the engine; by default all episodes run at once.
+        template_kwargs: For the chat template.
+        seeded_sampling: Whether each request gets a seed of its own; see `ColocatedClient`.
+
+    Raises:
+        MissingExtraError: If TRL is missing or of a version this is not written for.
+    """
+    require_training_stack()
+    return Rollout(
+        env_id,
+        env_kwargs=dict(env_kwargs or {}),
+        max_turn_tokens=max_turn_tokens,
+        seed=seed,
+        traces=traces,
+        check_every=check_every,
+        limits=limits,
+        template_kwargs=dict(template_kwargs or {}),
+        seeded_sampling=seeded_sampling,
+    )
+
+
+class Rollout:
+    """Plays the episodes of a batch; see `rollout_func` for the parameters."""
+
+    def __init__(
+        self,
+        env_id: str,
+        *,
+        env_kwargs: dict[str, Any],
+        max_turn_tokens: int,
+        seed: int,
+        traces: Path | None,
+        check_every: int,
+        limits: Limits | None,
+        template_kwargs: dict[str, Any],
+        seeded_sampling: bool,
+    ) -> None:
+        self.env_id = env_id
+        self.env_kwargs = env_kwargs
+        self.calls = 0
+        """Batches played so far."""
+        self.while_playing: Callable[[], AbstractContextManager[Any]] = nullcontext
+        """Entered while episodes run; `train` lets Ctrl-C through there."""
+        self._max_turn_tokens = max_turn_tokens
+        self._seed = seed
+        self._traces = traces
+        self._check_every = check_every
+        self._limits = limits
+        self._template_kwargs = template_kwargs
+        self._seeded = seeded_sampling
+        self._codec: ChatCodec | None = None
+        self._engine: Engine | None = None
+        self._sink = _StepFile()
+        self._probe: list[int] = []
+        self._step = -1
+        self._call_in_step = 0
+
+    def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
+        """Play one episode per prompt; called by TRL after it has synced the weights.
+
+        Returns:
+            `prompt_ids`, `completion_ids`, `logprobs` and `env_mask`, a list per row each, and what
+            the reward function and the log want to know.
+
+        Raises:
+            TrainingError: If the trainer or its dataset doesn't fit, or the sampler's weights are
+                not the trainer's.
+        """
+        if self._codec is None:
+            self._codec = self._prepare(trainer)
+        self._after_sync(trainer)
+        self.calls += 1
+        requests = list(self._requests(prompts, trainer))
+        started = time.perf_counter()
+        traces = self._play(requests, trainer)
+        seconds = time.perf_counter() - started
+        filler = trainer.eos_token_ids[0]
+        rows = [training_row(trace, filler_id=filler) for trace in traces]
+        rewards = [
+            None if row.fault else trace.reward for row, trace in zip(rows, traces, strict=True)
+        ]
+        output: dict[str, Any] = {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "env_mask": [row.env_mask for row in rows],
+            "reward": rewards,
+            "components": [trace.verdict.components for trace in traces],
+            "gates": [trace.verdict.gates for trace in traces],
+            "truncation_reason": [trace.truncation_reason for trace in traces],
+            "turns": [len(trace.turns) for trace in traces],
+            "sampled_tokens": [sum(row.env_mask) for row in rows],
+            "batch_metrics": batch_metrics(traces, rows, rewards, seconds=seconds),
+        }
+        if len(rows) != len(prompts):
+            raise TrainingError(f"{len(prompts)} prompts came in, {len(rows)} rows go out")
+        return output
+
+    def _prepare(self, trainer: Any) -> ChatCodec:
+        """Everything that can be known to be wrong before the first episode is played."""
+        if not getattr(trainer, "use_vllm", False) or trainer.vllm_mode != "colocate":
+            raise TrainingError(
+                "agentgym's rollouts need colocated vLLM: "
+                'GRPOConfig(use_vllm=True, vllm_mode="colocate")'
+            )
+        names = getattr(trainer, "reward_func_names", [])
+        if names != [episode_reward.__name__]:
+            raise TrainingError(
+                "the only reward function must be agentgym.train.episode_reward, got "
+                f"{', '.join(names)}: a masked episode is left out only if no other function scores it"
+            )
+        codec = ChatCodec(
+            trainer.processing_class,
+            stop_ids=trainer.eos_token_ids,
+            template_kwargs=self._template_kwargs,
+        )
+        env = gymnasium.make(self.env_id, **self.env_kwargs)
+        try:
+            self._probe = preflight(env, codec, dataset=trainer.train_dataset)
+        finally:
+            env.close()
+        room = trainer.vllm_generation.llm.llm_engine.vllm_config.model_config.max_model_len
+        if len(self._probe) >= room:
+            raise TrainingError(
+                f"a task's opening has {len(self._probe)} tokens and the context is {room}; "
+                "raise max_context (vllm_max_model_length), or take a model with a longer one"
+            )
+        return codec
+
+    def _after_sync(self, trainer: Any) -> None:
+        """See that the sampler forgot the old weights and has the new ones."""
+        step = trainer.state.global_step
+        if step == self._step:
+            self._call_in_step += 1
+            return
+        self._step, self._call_in_step = step, 0
+        # TRL resets the prefix cache when it syncs and doesn't look at the answer, which is False
+        # while a block is in use. Old blocks would be reused under the new weights.
+        if trainer.vllm_generation.llm.reset_prefix_cache() is False:
+            raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
+        if self.calls == 0 or step % self._check_every == 0:
+            require_live_weights(trainer, self._probe)
+
+    def _requests(self, prompts: Sequence[str], trainer: Any) -> Iterator[EpisodeRequest]:
+        """One request per row; the rows of a group share the seed and differ by `sample`.
+
+        Seeds depend on the training step and not on how often this process was called, so a
+        resumed run continues with the seeds it would have had.
+        """
+        training = trainer.model.training
+        size = trainer.num_generations if training else trainer.num_generations_eval
+        first_row = trainer.accelerator.process_index * len(prompts)
+        batch = f"{self._step}.{self._call_in_step}" + ("" if training else ".eval")
+        for row, prompt in enumerate(prompts, start=first_row):
+            yield EpisodeRequest(
+                task_id=prompt,
+                seed=derived_seed(self._seed, batch, row // size),
+                group=f"{batch}.{row // size}",
+                sample=row % size,
+            )
+
+    def _play(self, requests: Sequence[EpisodeRequest], trainer: Any) -> list[Trace]:
+        """The traces of the requests, in their order."""
+        if self._engine is None:
+            self._engine = self._new_engine(len(requests), trainer)
+        self._sink.open(self._trace_file(trainer))
+        try:
+            with self.while_playing():
+                played = self._engine.run_blocking(requests)
+        finally:
+            self._sink.close()
+        by_request = {(trace.group, trace.sample): trace for trace in played}
+        missing = [r for r in requests if (r.group, r.sample) not in by_request]
+        if missing or len(played) != len(requests):
+            raise TrainingError(f"{len(requests)} episodes were asked for, {len(played)} came back")
+        return [by_request[request.group, request.sample] for request in requests]
+
+    def _new_engine(self, episodes: int, trainer: Any) -> Engine:
+        """The engine of the run; kept, because it keeps environments for reuse."""
+        assert self._codec is not None
+        llm_engine = trainer.vllm_generation.llm.llm_engine
+        client = ColocatedClient(
+            llm_engine,
+            codec=self._codec,
+            max_context=llm_engine.vllm_config.model_config.max_model_len,
+            seeded=self._seeded,
+        )
+        return Engine(
+            self.env_id,
+            client=client,
+            sampling=_sampling(trainer, self._max_turn_tokens),
+            env_kwargs=self.env_kwargs,
+            limits=self._limits
+            or Limits(concurrency=episodes, init_concurrency=episodes, eval_concurrency=episodes),
+            writer=self._sink,
+            policy_name=trainer.model.name_or_path,
+        )
+
+    def _trace_file(self, trainer: Any) -> Path | None:
+        """Where this step's traces go; what an interrupted attempt left is kept beside it."""
+        if self._traces is None:
+            return None
+        kind = "step" if trainer.model.training else "eval"
+        rank = trainer.accelerator.process_index
+        name = f"traces-{kind}{self._step:06d}" + (f"-rank{rank}" if rank else "")
+        path = self._traces / f"{name}.jsonl"
+        if path.exists() and self._call_in_step == 0:
+            numbers = itertools.count(1)
+            aside = next(
+                p for n in numbers if not (p := path.with_suffix(f".unused{n}.jsonl")).exists()
+            )
+            path.rename(aside)
+        return path
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+class _StepFile:
+    """The traces of the step being played: one sink for the engine, a file per step."""
+
+    def __init__(self) -> None:
+        self._writer: TraceWriter | None = None
+
+    def open(self, path: Path | None) -> None:
+        self._writer = TraceWriter(path) if path is not None else None
+
+    def write(self, trace: Trace) -> None:
+        """Keep one trace."""
+        if self._writer is not None:
+            self._writer.write(trace)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def episode_reward(
+    prompts: Sequence[str],
+    *,
+    reward: list[float | None] | None = None,
+    batch_metrics: Sequence[Mapping[str, float]] = (),
+    log_metric: Callable[[str, float], None] | None = None,
+    **_: Any,
+) -> list[float | None]:
+    """The one reward function: the verdicts' combined reward, None where masked.
+
+    Raises:
+        TrainingError: If the episodes did not come from `rollout_func`.
+    """
+    if reward is None:
+        raise TrainingError(
+            "this batch has no episodes: pass rollout_func=agentgym.train.rollout_func(env_id) to "
+            "the trainer; without it TRL would train on single answers"
+        )
+    if batch_metrics and log_metric is not None:
+        for name, value in batch_metrics[0].items():
+            log_metric(f"agentgym/{name}", value)
+    return reward
+
+
+def preflight(env: Any, codec: ChatCodec, *, dataset: Any = None) -> list[int]:
+    """Check that env, dataset and chat template fit together.
+
+    Returns:
+        The ids of the first task's opening.
+
+    Raises:
+        TrainingError: If they don't, with the remedy.
+    """
+    known = list(env.unwrapped.task_ids())
+    if not known:
+        raise TrainingError(f"{env.unwrapped.spec.id} has no tasks to train on")
+    if dataset is not None:
+        unknown = set(dataset["prompt"]).difference(known)
+        if unknown:
+            raise TrainingError(
+                f"the dataset names {len(unknown)} unknown tasks, such as {min(unknown)!r}; "
+                f"{env.unwrapped.spec.id} has {known[0]!r} to {known[-1]!r}"
+            )
+    opening: Sequence[Message]
+    opening, info = env.reset(seed=0, options={"task_id": known[0]})
+    tools: Sequence[ToolSpec] = info["tools"]
+    codec.check(opening, tools)
+    if tools and not codec.native_tools and not _reads_text(env.unwrapped):
+        raise TrainingError(
+            f"{env.unwrapped.spec.id} is played with tool calls, and the chat template of "
+            f"{codec.tokenizer.name_or_path!r} offers none that can be parsed; use a model whose "
+            "template TRL knows (Qwen 2.5 to 3.6, Llama 3.x, GLM 4, GPT-OSS, Gemma 4, …) or set "
+            "`tokenizer.response_template`"
+        )
+    return codec.prompt_ids(opening, tools)
+
+
+def _reads_text(env: Any) -> bool:
+    from agentgym.core import AgentEnv
+
+    return type(env).parse_text is not AgentEnv.parse_text
+
+
+def _sampling(trainer: Any, max_turn_tokens: int) -> SamplingParams:
+    """How the trainer wants to sample; its loss assumes just that."""
+    return SamplingParams(
+        temperature=trainer.temperature,
+        top_p=trainer.top_p,
+        top_k=trainer.top_k or -1,
+        min_p=trainer.min_p or 0.0,
+        repetition_penalty=trainer.repetition_penalty,
+        max_tokens=max_turn_tokens,
+    )
