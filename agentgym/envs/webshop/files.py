@@ -42,15 +42,18 @@ def iterate_json_list(path: Path) -> Iterator[Any]:
             if at < len(text) and text[at] == "]":
                 return
             try:
-                entry, at = decoder.raw_decode(text, at)
+                entry, end = decoder.raw_decode(text, at)
+                fault = None
             except json.JSONDecodeError as error:
+                end, fault = len(text), error
+            if end == len(text):  # perhaps cut: "12" may be the head of "123"
                 more = file.read(max(_CHUNK, len(text)))
-                if not more:
-                    raise DataError(
-                        f"{path}: broken JSON in product number {count + 1}: {error.msg}"
-                    ) from error
-                text, at = text[at:] + more, 0
-                continue
+                if more:
+                    text, at = text[at:] + more, 0
+                    continue
+                reason = fault.msg if fault else "the list has no end"
+                raise DataError(f"{path}: broken JSON in product number {count + 1}: {reason}")
+            at = end
             count += 1
             yield entry
 
