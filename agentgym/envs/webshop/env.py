@@ -288,7 +288,7 @@ class WebShopEnv(AgentEnv):
         if isinstance(self.action_space, AssistantSpace):
             self.action_space.choices = {("click", "target"): targets}
         if session.place is Place.START:
-            return {"available_actions": available, "catalogue": self._catalogue_info}
+            return {"available_actions": available, "catalogue": dict(self._catalogue_info)}
         return {"available_actions": available}
 
     def snapshot(self) -> Any:

@@ -6,6 +6,7 @@ Almost every comparison is a clear miss or a subset, which is settled without ``
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -51,22 +52,32 @@ def token_set_ratio(a: str, b: str) -> int:
     return max(_percent(*pair) for pair in _pairs(tokens_a, tokens_b))
 
 
+@lru_cache(maxsize=1 << 13)
+def _letters(tokens: frozenset[str]) -> tuple[int, dict[str, int]]:
+    """Length and letter counts of the joined words."""
+    joined = " ".join(tokens)
+    return len(joined), Counter(joined)
+
+
+def _may_match(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether the letters the two have in common allow a score above the threshold."""
+    (length_a, letters_a), (length_b, letters_b) = _letters(a), _letters(b)
+    total = length_a + length_b
+    if round(200 * min(length_a, length_b) / total) <= THRESHOLD:
+        return False
+    common = sum([min(count, letters_b.get(letter, 0)) for letter, count in letters_a.items()])
+    return round(200 * common / total) > THRESHOLD
+
+
 @lru_cache(maxsize=1 << 14)
 def is_match(a: str, b: str) -> bool:
     """Whether ``token_set_ratio(a, b)`` is above the threshold, without always computing it."""
     tokens_a, tokens_b = _tokens(a), _tokens(b)
-    common = tokens_a & tokens_b
-    if common and (len(common) == len(tokens_a) or len(common) == len(tokens_b)):
-        return True
     if not tokens_a or not tokens_b:
         return False
-    for first, second in _pairs(tokens_a, tokens_b):
-        longest_match = 2 * min(len(first), len(second)) / (len(first) + len(second))
-        if round(100 * longest_match) <= THRESHOLD:
-            continue
-        matcher = SequenceMatcher(None, first, second)
-        if round(100 * matcher.quick_ratio()) <= THRESHOLD:
-            continue
-        if round(100 * matcher.ratio()) > THRESHOLD:
-            return True
-    return False
+    common = tokens_a & tokens_b
+    if not common:
+        return _may_match(tokens_a, tokens_b) and token_set_ratio(a, b) > THRESHOLD
+    if len(common) == len(tokens_a) or len(common) == len(tokens_b):
+        return True
+    return token_set_ratio(a, b) > THRESHOLD
