@@ -29,7 +29,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _EXAMPLES = """\
-examples:
+Examples:
   agentgym envs
   agentgym rollout --env agentgym/WebShop-v0 --policy rule -n 100
   agentgym rollout --env agentgym/WebShop-v0 --split validation \\

@@ -75,6 +75,7 @@ class EpisodeRun:
             reusable = True
         except Failure as failure:
             self._failure = failure
+            self._episode = self._turns.remains
         finally:
             if handle is not None and reusable:
                 self._pool.release(handle)
@@ -114,6 +115,8 @@ class EpisodeRun:
         options: dict[str, Any] = {"judging": "deferred"}
         if self._request.task_id is not None:
             options["task_id"] = self._request.task_id
+        if self._setting.limits.max_turns is not None:
+            options["max_turns"] = self._setting.limits.max_turns
         try:
             return await handle.reset(seed=self._seed, options=options)
         except Exception as error:

@@ -36,6 +36,8 @@ class Limits(Record):
     max_episode_tokens: int | None = Field(default=None, ge=1)
     """Tokens the policy may generate per episode; at the limit the episode is truncated
     (`tokens`). None is no limit."""
+    max_turns: int | None = Field(default=None, ge=1)
+    """Assistant messages per episode, where that is tighter than the env's own cap."""
     max_failure_rate: Finite = Field(default=0.5, ge=0, le=1)
     """Share of episodes that may fail through no fault of the policy; above it the run stops."""
     min_failures: int = Field(default=20, ge=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -17,9 +18,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
 from agentgym.judge import Scoring
+from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
 from agentgym.rollout.threads import in_thread
-from agentgym.types import Action, Message, TruncationReason
+from agentgym.types import Action, Episode, Message, TruncationReason
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,25 @@ class EnvHandle:
         else:
             step = await in_thread(lambda: self._core.truncate(reason))
         return cast("dict[str, Any]", step[4])
+
+    def remains(self, failure: Failure, messages: Sequence[Message]) -> Episode | None:
+        """The record of an episode that broke in the middle of a step, without that turn.
+
+        Args:
+            failure: What broke it.
+            messages: The conversation, the message that was being answered included.
+        """
+        running = self._core.running
+        if running is None:
+            return None
+        running.fail(failure.failure_class, str(failure))
+        spec = self._core.spec
+        episode = running.freeze(
+            env_id=spec.id if spec else type(self._core).__name__,
+            tools=self._core.toolbox.specs,
+            outcome={},
+        )
+        return episode.model_copy(update={"messages": tuple(messages)})
 
     def close(self) -> None:
         """Close the env; an error in it is logged, since nothing depends on it any more."""

@@ -70,6 +70,8 @@ class TurnLoop:
         self.usage = Usage(calls=0)
         self.failure: Failure | None = None
         """Set when the episode has a record but can't be scored."""
+        self.remains: Episode | None = None
+        """What was recorded of an episode that broke in the middle of a step."""
 
     def note(self, info: Mapping[str, Any]) -> None:
         """Take in what the env tells beside its messages."""
@@ -172,10 +174,12 @@ class TurnLoop:
                 messages, over, info = await handle.step(_action(completion, self._policy_s))
         except Exception as error:
             self.history.append(dict(completion.message))
-            if not limit.expired():
-                raise Failure("env", text_of(error)) from error
-            which = "episode_timeout_s" if clock() >= deadline else "turn_timeout_s"
-            raise Failure("infra", f"{which} passed in the middle of an env step") from error
+            failure = Failure("env", text_of(error))
+            if limit.expired():
+                which = "episode_timeout_s" if clock() >= deadline else "turn_timeout_s"
+                failure = Failure("infra", f"{which} passed in the middle of an env step")
+            self.remains = handle.remains(failure, self.history)
+            raise failure from error
         self.note(info)
         if over:
             return info

@@ -157,3 +157,11 @@ class OraclePolicy:
             if value in clickables and value not in _BUTTONS and f"click[{value}]" not in done:
                 return write_action("click", value)
         return write_action("click", _BUY)
+
+
+POLICIES: dict[str, Callable[[WebShopEnv, int], Policy]] = {
+    "random": lambda env, seed: RandomPolicy(seed=seed),
+    "rule": lambda env, seed: rule_policy,
+    "oracle": lambda env, seed: OraclePolicy(env),
+}
+"""What ``agentgym rollout --policy`` finds: makers of a policy, from an environment and a seed."""

@@ -1,0 +1,74 @@
+"""What users type, checked, with one line for what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from agentgym.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def key_values(pairs: Iterable[str]) -> dict[str, Any]:
+    """Read `KEY=VALUE` pairs; a value is JSON if it can be read as such, else text.
+
+    Raises:
+        ConfigError: If there is no `=`, or a key comes twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"expected KEY=VALUE, got {pair!r}")
+        if key in found:
+            raise ConfigError(f"{key} is given twice")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+def checked(make: Callable[..., T], **fields: Any) -> T:
+    """Make a config from those fields that are not None.
+
+    Raises:
+        ConfigError: If pydantic refuses a field; the text names the field and the value.
+    """
+    try:
+        return make(**{key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        text = fault["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{field}: {text} (got {fault['input']!r})") from error
+
+
+def fresh_folder(env_id: str) -> Path:
+    """A name for a run's folder that no other run has."""
+    name = env_id.rpartition("/")[2].lower()
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{name}-{stamp}-{secrets.token_hex(2)}"
+
+
+def write_json(path: Path, text: str) -> None:
+    """Replace a file as a whole, so that nobody ever reads half of it.
+
+    Raises:
+        ConfigError: If it can't be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ConfigError(f"can't write {path}: {error.strerror or error}") from error

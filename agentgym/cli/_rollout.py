@@ -1,0 +1,247 @@
+"""What `agentgym rollout` does: check everything, play what is missing, add up what is there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agentgym
+from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
+from agentgym.cli._table import summary_table
+from agentgym.client import Endpoint, ModelClient, SamplingParams
+from agentgym.core import AgentEnv
+from agentgym.errors import ConfigError
+from agentgym.types import ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.rollout import EpisodeRequest, Limits
+
+_SAME_ON_RESUME = ("env", "env_kwargs", "policy", "samples", "seed", "sampling", "tool_calls")
+_SHORTEST_SECRET = 8  # shorter values (EMPTY, none, …) would blot out ordinary text
+
+
+class RolloutCommand:
+    """One invocation.
+
+    Args:
+        args: The command line.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._env_kwargs = key_values(args.env_kwargs)
+        if args.split is not None:
+            self._env_kwargs["split"] = args.split
+        self._check_policy()
+        if args.samples < 1:
+            raise ConfigError(f"--samples must be at least 1, got {args.samples}")
+        if args.retry_masked and not args.resume:
+            raise ConfigError("--retry-masked goes with --resume")
+        if args.resume and args.out is None:
+            raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        self._sampling = checked(
+            SamplingParams,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            max_tokens=args.max_tokens,
+        )
+        self._limits = self._read_limits()
+        self._out: Path = args.out or fresh_folder(args.env)
+
+    def run(self) -> int:
+        """Check, play, report.
+
+        Returns:
+            0; 1 if nothing could be scored; 130 after Ctrl-C.
+        """
+        from agentgym.rollout.source import EnvSource
+
+        env = EnvSource(self._args.env, self._env_kwargs).make()
+        try:
+            core = env.unwrapped
+            if not isinstance(core, AgentEnv):
+                raise ConfigError(f"{self._args.env} is no agentgym environment")
+            client = self._client(core)
+            requests = self._requests(core)
+            tools = core.toolbox.specs
+        finally:
+            env.close()
+        interrupted = False
+        if requests:
+            try:
+                asyncio.run(self._play(client, requests, tools))
+            except KeyboardInterrupt:
+                interrupted = True
+                print("interrupted; --resume runs the rest", file=sys.stderr)
+            except BaseException:
+                self._report(quiet=True)
+                raise
+        scored = self._report()
+        return 130 if interrupted else int(scored == 0)
+
+    # --- checking -----------------------------------------------------------------------------
+
+    def _check_policy(self) -> None:
+        args = self._args
+        if args.policy and (args.base_url or args.model):
+            raise ConfigError("give either --policy, or --base-url and --model")
+        if not args.policy and not (args.base_url and args.model):
+            raise ConfigError("say who plays: --base-url and --model, or --policy (such as rule)")
+
+    def _read_limits(self) -> Limits:
+        from agentgym.rollout import Limits
+
+        args = self._args
+        return checked(
+            Limits,
+            concurrency=args.concurrency,
+            max_turns=args.max_turns,
+            max_episode_tokens=args.max_episode_tokens,
+            episode_timeout_s=args.episode_timeout,
+        )
+
+    def _client(self, env: AgentEnv) -> ModelClient:
+        args = self._args
+        if args.policy:
+            from agentgym.clients import ScriptedClient
+            from agentgym.rollout.policies import named_policy
+
+            return ScriptedClient(named_policy(env, args.policy, seed=args.seed))
+        from agentgym.clients.chat import ChatClient
+
+        endpoint = checked(
+            Endpoint,
+            base_url=args.base_url,
+            model=args.model,
+            api_key_env=args.api_key_env,
+            # The engine's slots are the only queue, so that no episode's clock runs in another.
+            max_concurrency=self._limits.concurrency,
+        )
+        return ChatClient(endpoint, send_tools=args.tool_calls == "native")
+
+    def _requests(self, env: AgentEnv) -> list[EpisodeRequest]:
+        """The episodes to play, and the folder checked."""
+        from agentgym.rollout.plan import first_tasks, named_tasks, plan_requests
+
+        args = self._args
+        known = env.task_ids()
+        if args.task and args.n is not None:
+            raise ConfigError("give either -n or --task")
+        tasks = named_tasks(known, args.task) if args.task else first_tasks(known, args.n)
+        return plan_requests(tasks, samples=args.samples, seed=args.seed, done=self._done())
+
+    def _done(self) -> set[tuple[str, int]]:
+        from agentgym.traces import TraceFile
+
+        if not self._args.resume:
+            if self._out.exists() and (not self._out.is_dir() or any(self._out.iterdir())):
+                raise ConfigError(
+                    f"{self._out} is not empty; take another --out, or --resume to go on with it"
+                )
+            return set()
+        if not self._traces.exists():
+            raise ConfigError(f"{self._traces} does not exist: there is no run to go on with")
+        self._check_same_run()
+        return TraceFile(self._traces).finished(retry_masked=self._args.retry_masked)
+
+    def _check_same_run(self) -> None:
+        path = self._out / "config.json"
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"can't read {path}: {error}") from error
+        now = json.loads(json.dumps(self._config()))
+        for key in _SAME_ON_RESUME:
+            if before.get(key) != now[key]:
+                raise ConfigError(
+                    f"{self._out} was run with {key}={before.get(key)!r}, this is {now[key]!r}; "
+                    "take another --out"
+                )
+
+    # --- playing ------------------------------------------------------------------------------
+
+    @property
+    def _traces(self) -> Path:
+        return self._out / "traces.jsonl"
+
+    @property
+    def _policy_name(self) -> str:
+        return str(self._args.policy or self._args.model)
+
+    def _config(self) -> dict[str, Any]:
+        """The run's parameters, without credentials."""
+        args = self._args
+        config = {
+            "agentgym": agentgym.__version__,
+            "env": args.env,
+            "env_kwargs": self._env_kwargs,
+            "policy": self._policy_name,
+            "base_url": None,
+            "tool_calls": args.tool_calls,
+            "n": args.n,
+            "tasks": args.task,
+            "samples": args.samples,
+            "seed": args.seed,
+            "sampling": self._sampling.model_dump(mode="json"),
+            "limits": self._limits.model_dump(mode="json"),
+        }
+        if args.base_url:
+            from agentgym.clients.failures import public_url
+
+            config["base_url"] = public_url(args.base_url)
+        return config
+
+    async def _play(
+        self, client: Any, requests: list[EpisodeRequest], tools: tuple[ToolSpec, ...]
+    ) -> None:
+        from agentgym.rollout import Engine
+        from agentgym.traces import TraceWriter
+
+        try:
+            if not self._args.policy:
+                await client.preflight(tools)
+            with TraceWriter(self._traces, secrets=self._secrets()) as writer:
+                write_json(self._out / "config.json", json.dumps(self._config(), indent=2))
+                engine = Engine(
+                    self._args.env,
+                    client=client,
+                    sampling=self._sampling,
+                    env_kwargs=self._env_kwargs,
+                    limits=self._limits,
+                    writer=writer,
+                    progress=not self._args.quiet,
+                    policy_name=self._policy_name,
+                )
+                async with engine:
+                    async for _ in engine.run(requests):
+                        pass
+        finally:
+            await client.aclose()
+
+    def _secrets(self) -> list[str]:
+        name = self._args.api_key_env or "OPENAI_API_KEY"
+        key = os.environ.get(name, "")
+        return [key] if len(key) >= _SHORTEST_SECRET else []
+
+    # --- reporting ----------------------------------------------------------------------------
+
+    def _report(self, *, quiet: bool = False) -> int:
+        """Write and print the figures of all traces there are; the number of scored ones."""
+        from agentgym.rollout.summary import summarize
+        from agentgym.traces import TraceFile
+
+        if not self._traces.exists():
+            return 0
+        summary = summarize(TraceFile(self._traces).latest().values())
+        if not summary.n_total:
+            return 0
+        write_json(self._out / "summary.json", summary.model_dump_json(indent=2))
+        if not quiet:
+            print(summary_table(summary))
+            print(f"\n{self._traces}")
+        return summary.n_scored

@@ -1,0 +1,68 @@
+"""A run's figures as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentgym.rollout.summary import Mean, Rate, Summary
+
+
+def summary_table(summary: Summary) -> str:
+    """The figures of a run, one per line."""
+    rows: list[tuple[str, str]] = [
+        ("episodes", _episodes(summary)),
+        ("reward", _mean(summary.reward)),
+        ("success", _rate(summary.success)),
+        ("completion", _rate(summary.completion)),
+        ("truncation", _rate(summary.truncation) + _reasons(summary.truncation_reasons)),
+        ("malformed", _rate(summary.malformed) + _calls(summary)),
+        ("cut off", _rate(summary.cut_off)),
+        ("masked", _masked(summary)),
+        ("turns", _mean(summary.turns, digits=2)),
+    ]
+    rows += [(f"gate {name}", _rate(rate)) for name, rate in summary.gates.items()]
+    rows += [(name, _mean(mean)) for name, mean in summary.components.items()]
+    for role, usage in summary.usage.items():
+        mark = ", estimated" if usage.estimated else ""
+        text = (
+            f"{usage.prompt_tokens:,} in ({usage.cached_tokens:,} cached), "
+            f"{usage.completion_tokens:,} out ({usage.reasoning_tokens:,} reasoning), "
+            f"{usage.calls:,} calls{mark}"
+        )
+        rows.append((f"tokens {role}", text))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+
+def _episodes(summary: Summary) -> str:
+    return f"{summary.n_total} ({summary.n_scored} scored, {summary.n_tasks} tasks)"
+
+
+def _mean(mean: Mean, *, digits: int = 4) -> str:
+    if mean.mean is None:
+        return "- (nothing scored)"
+    error = f" ± {mean.stderr:.{digits}f}" if mean.stderr is not None else ""
+    return f"{mean.mean:.{digits}f}{error}"
+
+
+def _rate(rate: Rate) -> str:
+    if rate.of_scored is None or rate.of_total is None:
+        return "- (nothing scored)"
+    text = f"{rate.of_scored:.1%} ({rate.count}/{rate.n_scored}"
+    if rate.n_total != rate.n_scored:
+        text += f"; {rate.of_total:.1%} of all {rate.n_total}"
+    return text + ")"
+
+
+def _reasons(reasons: dict[str, int]) -> str:
+    return "".join(f", {name} {count}" for name, count in sorted(reasons.items()))
+
+
+def _calls(summary: Summary) -> str:
+    return f", {summary.malformed_calls} of {summary.calls} calls" if summary.calls else ""
+
+
+def _masked(summary: Summary) -> str:
+    share = summary.n_failed / summary.n_total if summary.n_total else 0.0
+    return f"{share:.1%} ({summary.n_failed}/{summary.n_total}){_reasons(summary.failures)}"

@@ -1,0 +1,81 @@
+r"""Play episodes of an environment and write their traces.
+
+The policy is a model behind any OpenAI-compatible server, or one of the environment's own policies
+without a model. Traces go to OUT/traces.jsonl as they finish, the figures to OUT/summary.json and
+to the screen. A run that was stopped or killed continues with --resume.
+
+Examples:
+  no model, a first look:
+    agentgym rollout --env agentgym/WebShop-v0 --policy rule -n 100
+
+  a server of your own (vllm serve NAME --enable-auto-tool-choice --tool-call-parser hermes):
+    agentgym rollout --env agentgym/WebShop-v0 --split validation \
+        --base-url http://localhost:8000/v1 --model NAME -n 200 --out runs/x
+
+  a hosted model; the key is read from the variable, never from the command line:
+    agentgym rollout --env agentgym/WebShop-v0 --base-url https://api.deepinfra.com/v1/openai \
+        --model NAME --api-key-env DEEPINFRA_API_KEY --concurrency 32 -n 200
+
+  8 rollouts of each of 50 tasks, with the env's own parameters:
+    agentgym rollout --env agentgym/WebShop-v0 --policy random -n 50 --samples 8 \
+        --env-kwargs difficulty=easy max_turns=12
+
+  go on after an interruption:
+    agentgym rollout … --out runs/x --resume
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options, by what they are about."""
+    tasks = parser.add_argument_group("tasks")
+    tasks.add_argument("--env", required=True, help="environment id; `agentgym envs` lists them")
+    tasks.add_argument("--split", help="which of the env's splits, such as train or validation")
+    tasks.add_argument(
+        "-n", type=int, metavar="N", help="the first N tasks (default: 100, or all if fewer)"
+    )
+    tasks.add_argument("--task", action="append", metavar="ID", help="this task; repeatable")
+    tasks.add_argument("--samples", type=int, default=1, metavar="G", help="episodes per task")
+    tasks.add_argument("--seed", type=int, default=0, help="fixes the seed of every episode")
+    tasks.add_argument(
+        "--env-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="the env's parameters"
+    )
+    policy = parser.add_argument_group("policy: a model, or --policy")
+    policy.add_argument("--base-url", help="OpenAI-compatible root, often ending in /v1")
+    policy.add_argument("--model", help="the model's name on that server")
+    policy.add_argument("--policy", help="one of the env's own, such as random, rule or oracle")
+    policy.add_argument(
+        "--api-key-env", metavar="VAR", help="variable with the key (default: OPENAI_API_KEY)"
+    )
+    policy.add_argument("--temperature", type=float, help="0 is greedy (default: 1)")
+    policy.add_argument("--top-p", type=float, help="nucleus mass (default: 1)")
+    policy.add_argument("--max-tokens", type=int, help="output tokens per turn (default: 512)")
+    policy.add_argument(
+        "--tool-calls",
+        choices=("native", "text"),
+        default="native",
+        help="text sends no tool list: for servers without a tool parser, envs with a text grammar",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--concurrency", type=int, help="episodes at once (default: 64)")
+    limits.add_argument("--max-turns", type=int, help="turns per episode, if below the env's cap")
+    limits.add_argument("--max-episode-tokens", type=int, help="generated tokens per episode")
+    limits.add_argument("--episode-timeout", type=float, metavar="S", help="seconds per episode")
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", type=Path, help="folder (default: a new one under runs/)")
+    output.add_argument("--resume", action="store_true", help="run what OUT lacks")
+    output.add_argument(
+        "--retry-masked", action="store_true", help="with --resume, also run what has no score"
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the episodes."""
+    from agentgym.cli._rollout import RolloutCommand
+
+    return RolloutCommand(args).run()
