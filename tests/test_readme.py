@@ -7,6 +7,7 @@ the end-to-end tests.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +81,34 @@ def test_no_python_block_is_left_out() -> None:
     assert PYTHON_BLOCKS
     odd = [block.place for block in BLOCKS if re.match(r"py(thon)?\b.", block.info)]
     assert odd == [], "write ```python alone; a block that can't run is no example"
+
+
+def commands_of(blocks: list[Block]) -> list[list[str]]:
+    """The words of every shell command shown, comments left out and continued lines joined."""
+    lines = [
+        line
+        for block in blocks
+        if block.info == "sh"
+        for line in block.text.replace("\\\n", " ").splitlines()
+    ]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_commands_are_ones_that_the_program_takes() -> None:
+    from agentgym.cli import build_parser
+
+    shown = [words[1:] for words in commands_of(BLOCKS) if words[0] == "agentgym"]
+    assert shown
+    parser = build_parser()
+    for words in shown:
+        parser.parse_args(words)
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = {words[1] for words in commands_of(BLOCKS) if words[0] == "make"}
+    assert {"demo", "test"} <= shown
+    assert {name for name in shown if not re.search(f"^{name}:", makefile, re.MULTILINE)} == set()
 
 
 def test_links_to_files_lead_somewhere() -> None:

@@ -58,3 +58,17 @@ def test_spec_survives_json_without_the_registry() -> None:
     for env_id in IDS:
         spec = gymnasium.spec(env_id)
         assert gymnasium.envs.registration.EnvSpec.from_json(spec.to_json()) == spec
+
+
+def test_spawned_workers_need_no_registry_of_their_own() -> None:
+    envs = gymnasium.make_vec(
+        "agentgym/WebShop-v0",
+        num_envs=2,
+        vectorization_mode="async",
+        vector_kwargs={"context": "spawn", "shared_memory": False},
+    )
+    try:
+        observations, _ = envs.reset(seed=0)
+        assert [each[-1]["role"] for each in observations] == ["user", "user"]
+    finally:
+        envs.close()
