@@ -1,4 +1,4 @@
-"""Train a policy on an environment with GRPO (TRL on vLLM).
+r"""Train a policy on an environment with GRPO (TRL on vLLM).
 
 Settings come from a TOML file, from --set, and from the options here, the later ones winning.
 Checkpoints, traces, metrics and the trained model go to OUT. Ctrl-C saves a checkpoint and --resume
@@ -6,7 +6,7 @@ continues from it.
 
 Examples:
   agentgym train --config train_webshop.toml
-  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \\
+  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \
       --set grpo.beta=0.01
   agentgym train --config train_webshop.toml --resume
 """
@@ -30,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="one setting, such as steps=20 or grpo.beta=0.04; may be repeated",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder for everything the run makes"
-    )
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for all the run makes")
     parser.add_argument("--resume", action="store_true", help="continue from OUT's last checkpoint")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 

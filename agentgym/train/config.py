@@ -40,7 +40,7 @@ FIXED = {
     "use_vllm": "rollouts come from vLLM",
     "vllm_mode": "only the colocated mode is wired up",
     "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
-    "mask_truncated_completions": "truncated episodes are scored by their gates, or masked by a judge",
+    "mask_truncated_completions": "gates say what a truncated episode is worth",
     "top_p": "the trainer's log-probabilities know only the temperature",
     "top_k": "the trainer's log-probabilities know only the temperature",
     "min_p": "the trainer's log-probabilities know only the temperature",
@@ -88,7 +88,7 @@ class TrainConfig(Record):
     check_every: int = Field(default=10, ge=1)
     """Steps between checks that the sampler has the trainer's weights."""
     grpo: dict[str, Any] = Field(default_factory=dict)
-    """Anything else of TRL's GRPOConfig, by its names (`beta`, `loss_type`, `num_iterations`, …)."""
+    """Anything else of TRL's GRPOConfig, by its names (`beta`, `loss_type`, `num_iterations`)."""
 
     @field_validator("grpo")
     @classmethod
@@ -114,9 +114,9 @@ class TrainConfig(Record):
         at_once = (self.micro_batch or self.group_size) * processes
         if self.episodes_per_step % at_once:
             raise ConfigError(
-                f"tasks_per_step * group_size = {self.episodes_per_step} episodes can't be dealt out "
-                f"as micro_batch {self.micro_batch or self.group_size} on {processes} process(es); "
-                "choose a micro_batch that divides them"
+                f"tasks_per_step * group_size = {self.episodes_per_step} episodes can't be dealt "
+                f"out to {processes} process(es) in micro batches of "
+                f"{self.micro_batch or self.group_size}; choose a micro_batch that divides them"
             )
         return self.episodes_per_step // at_once
 

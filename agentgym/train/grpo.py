@@ -91,7 +91,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         TrainingError: If the chat template can't be trained on.
     """
     require_training_stack()
-    _quiet_experimental()
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_not_about_masked_rows)
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -154,12 +154,12 @@ def training_kwargs(config: TrainConfig) -> dict[str, Any]:
         ConfigError: If there is no such environment.
     """
     try:
-        entry = gymnasium.spec(config.env).entry_point
+        entry: Any = gymnasium.spec(config.env).entry_point
     except gymnasium.error.Error as error:
         raise ConfigError(f"{error}; `agentgym envs` lists all") from error
     if isinstance(entry, str):
         entry = gymnasium.envs.registration.load_env_creator(entry)
-    has_splits = entry is not None and "split" in inspect.signature(entry).parameters
+    has_splits = "split" in inspect.signature(entry).parameters
     return {**({"split": "train"} if has_splits else {}), **config.env_kwargs}
 
 
@@ -207,7 +207,7 @@ def _grpo_config(config: TrainConfig) -> Any:
         "logging_steps": 1,
         "save_total_limit": 2,
         "bf16": not on_cpu,
-        # The constant by which `dr_grpo` divides; nothing else reads it, as turns have their own cap.
+        # The constant by which `dr_grpo` divides; nothing else reads it: turns have their own cap.
         "max_completion_length": config.max_context or DEFAULT_CONTEXT,
     }
     if on_cpu:
@@ -218,8 +218,8 @@ def _grpo_config(config: TrainConfig) -> Any:
             "model_init_kwargs": {"dtype": "float32"},
             "gradient_checkpointing": False,
         }
-    # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says, but
-    # such rows stay in (mask_truncated_completions): what a cut is worth is for the gates to say.
+    # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says,
+    # but such rows stay in (mask_truncated_completions): what a cut is worth, the gates say.
     # The importance-sampling correction stays at TRL's default; its ratios are 1 up to rounding as
     # long as the sampler has the trainer's weights.
     ours: dict[str, Any] = {
@@ -273,8 +273,8 @@ def _claim(config: TrainConfig, *, resume: bool) -> Path | None:
     if not resume:
         if last is not None:
             raise ConfigError(
-                f"{config.out} already has a run ({Path(last).name}); continue it with --resume, or "
-                "choose another --out"
+                f"{config.out} already has a run ({Path(last).name}); continue it with --resume, "
+                "or choose another --out"
             )
     elif record.exists():
         before = json.loads(record.read_text(encoding="utf-8"))
@@ -282,8 +282,8 @@ def _claim(config: TrainConfig, *, resume: bool) -> Path | None:
         changed = [name for name in fixed if before.get(name) != now[name]]
         if changed:
             raise ConfigError(
-                f"can't resume {config.out} with another {', '.join(changed)}: tasks and seeds would "
-                f"not continue; it was {', '.join(f'{n}={before.get(n)!r}' for n in changed)}"
+                f"can't resume {config.out} with another {', '.join(changed)}: tasks and seeds "
+                f"would not continue; it was {', '.join(f'{n}={before.get(n)!r}' for n in changed)}"
             )
     try:
         config.out.mkdir(parents=True, exist_ok=True)
@@ -298,26 +298,21 @@ def _claim(config: TrainConfig, *, resume: bool) -> Path | None:
 def _report(trainer: Any, config: TrainConfig, *, progress: bool) -> None:
     from transformers import PrinterCallback
 
-    from agentgym.train.progress import RunReport
+    from agentgym.train.progress import RunLine, RunReport
 
+    line = RunLine(show=progress and trainer.accelerator.is_main_process)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(RunReport(config.out / METRICS_FILE, show=progress))
+    trainer.add_callback(RunReport(config.out / METRICS_FILE, line))
+    if isinstance(trainer.rollout_func, Rollout):
+        trainer.rollout_func.progress = line
 
 
-def _quiet_experimental() -> None:
-    """Drop two notes that would come with every batch.
+def _not_about_masked_rows(record: logging.LogRecord) -> bool:
+    """Drop TRL's note on rows without a reward.
 
-    TRL calls `rollout_func` experimental, which the pinned range of versions answers, and prints all
-    columns of a row whose reward is None, which for a masked episode is as it should be.
+    It prints all columns of one, for every batch; a masked episode is as it should be, and counted.
     """
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("All reward functions returned None")
-
-    trl_log = logging.getLogger("trl.trainer.grpo_trainer")
-    if not any(getattr(f, "agentgym", False) for f in trl_log.filters):
-        wanted.agentgym = True  # type: ignore[attr-defined]
-        trl_log.addFilter(wanted)
+    return not str(record.msg).startswith("All reward functions returned None")
 
 
 @contextmanager
@@ -334,7 +329,7 @@ def _stoppable(trainer: Any) -> Iterator[None]:
 
     requested = False
 
-    class StopAfterStep(TrainerCallback):  # type: ignore[misc]
+    class StopAfterStep(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if requested:
                 control.should_training_stop = True

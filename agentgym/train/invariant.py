@@ -108,8 +108,8 @@ def require_live_weights(trainer: Any, prompt_ids: Sequence[int]) -> LogprobGap:
         )
         raise TrainingError(
             f"at step {trainer.state.global_step} the sampler's log-probabilities differ from the "
-            f"trainer's by {gap.largest:.3g} at most and {gap.mean:.3g} on average ({allowed}): vLLM "
-            "does not sample with the weights that are trained. On a CPU its plug-in "
+            f"trainer's by {gap.largest:.3g} at most and {gap.mean:.3g} on average ({allowed}): "
+            "vLLM does not sample with the weights that are trained. On a CPU its plug-in "
             "`agentgym_live_weights` must be loaded: unset VLLM_PLUGINS, or name the plug-in in it"
         )
     return gap

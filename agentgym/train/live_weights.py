@@ -45,10 +45,12 @@ def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
     - `dtype="float32"`: TRL 1.16 passes no dtype (`trl.generation.vllm_generation`); can go once it
       passes the model's.
     - `enforce_eager=True`: compiling costs minutes and gains nothing on small models.
-    - `enable_chunked_prefill=False`: with vLLM 0.31 a request that has its own seed and whose prompt
-      is prefilled in parts dies with "CPU Generator does not use offset"
+    - `enable_chunked_prefill=False`: with vLLM 0.31 a request that has its own seed and whose
+      prompt is prefilled in parts dies with "CPU Generator does not use offset"
       (`GPUModelRunner._bookkeeping_sync`); can go once that line asks for the generator's device.
       Whole prompts must then fit a batch, hence `max_num_batched_tokens`.
+    - `block_size=32`: prefixes are cached in whole blocks, and the CPU's default of 128 tokens is
+      longer than many a turn. 32 is the smallest that CPU attention takes.
 
     Args:
         max_context: Tokens of the longest prompt plus completion.
@@ -67,6 +69,7 @@ def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
             dtype="float32",
             enforce_eager=True,
             enable_chunked_prefill=False,
+            block_size=32,
             max_num_batched_tokens=max(kwargs.get("max_num_batched_tokens") or 0, max_context),
         )
         return original(**kwargs)

@@ -20,7 +20,7 @@ import gymnasium
 
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
-from agentgym.rollout import Engine, EpisodeRequest, Limits, derived_seed
+from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.train.colocated import ColocatedClient
@@ -100,6 +100,8 @@ class Rollout:
         """Batches played so far."""
         self.while_playing: Callable[[], AbstractContextManager[Any]] = nullcontext
         """Entered while episodes run; `train` lets Ctrl-C through there."""
+        self.progress: Progress | None = None
+        """Told how a rollout goes."""
         self._max_turn_tokens = max_turn_tokens
         self._seed = seed
         self._traces = traces
@@ -166,7 +168,7 @@ class Rollout:
         if names != [episode_reward.__name__]:
             raise TrainingError(
                 "the only reward function must be agentgym.train.episode_reward, got "
-                f"{', '.join(names)}: a masked episode is left out only if no other function scores it"
+                f"{', '.join(names)}: a masked episode is left out only if no function scores it"
             )
         codec = ChatCodec(
             trainer.processing_class,
@@ -252,6 +254,7 @@ class Rollout:
             limits=self._limits
             or Limits(concurrency=episodes, init_concurrency=episodes, eval_concurrency=episodes),
             writer=self._sink,
+            progress=self.progress,
             policy_name=trainer.model.name_or_path,
         )
 

@@ -1,14 +1,14 @@
-"""The token path: from a conversation to the ids the sampler sees, and from a trace to a training row.
+"""The token path: from a conversation to the sampler's ids, and from a trace to a training row.
 
 What is trained on is what was sampled. A prompt is never rendered twice: turn t+1's prompt is turn
-t's prompt, the ids sampled from it, and the ids of the new messages alone. Decoding a completion and
-tokenising the conversation again would give other ids for the same text, and log-probabilities that
-belong to none of them.
+t's prompt, the ids sampled from it, and the ids of the new messages alone. Decoding a completion
+and tokenising the conversation again would give other ids for the same text, and log-probabilities
+that belong to none of them.
 
-The template decides what comes between two assistant messages, so its text is taken from rendering a
-stand-in conversation with and without the new messages, from the assistant's stop token on; a
-separator after the stop token is thereby kept. That only works if the template renders a message the
-same way whatever follows, which `ChatCodec.check` establishes before training starts.
+The template decides what comes between two assistant messages, so its text is taken from rendering
+a stand-in conversation with and without the new messages, from the assistant's stop token on; a
+separator after the stop token is thereby kept. That only works if the template renders a message
+the same way whatever follows, which `ChatCodec.check` establishes before training starts.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ChatCodec:
             format. None: if the template takes tools and TRL knows how to parse its calls.
 
     Raises:
-        TrainingError: If the tokenizer has no chat template, or native tools are asked for and can't
-            be had.
+        TrainingError: If the tokenizer has no chat template, or native tools are asked for and
+            can't be had.
     """
 
     def __init__(
@@ -132,7 +132,9 @@ class ChatCodec:
         return tail
 
     def check(self, opening: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
-        """Establish that the template can be extended turn by turn; swap it if TRL has a form that can.
+        """Establish that the template can be extended turn by turn.
+
+        A template that can't is swapped for its training form, where TRL has one.
 
         Args:
             opening: A task's opening messages.
@@ -155,8 +157,8 @@ class ChatCodec:
             raise TrainingError(
                 f"the chat template of {self.tokenizer.name_or_path!r} can't be trained on over "
                 f"several turns: {fault}. Use a template that renders every message the same way "
-                "whatever follows it (trl.chat_template_utils.get_training_chat_template has them for "
-                "the common families) and save it as the tokenizer's chat_template"
+                "whatever follows it (trl.chat_template_utils.get_training_chat_template has them "
+                "for the common families) and save it as the tokenizer's chat_template"
             )
 
     def _fault(self, opening: Sequence[Message], tools: Sequence[ToolSpec]) -> str | None:
@@ -185,7 +187,8 @@ class ChatCodec:
                 full = self._render(history, tools, generation=True)
                 start = self._end_of_reply(closed, called="tool_calls" in assistant)
                 if full[:start] != closed[:start]:
-                    return f"a message is rendered differently once a {new_messages[0]['role']} message follows"
+                    role = new_messages[0]["role"]
+                    return f"a message is rendered differently once a {role} message follows"
                 self.suffix_ids((), assistant, new_messages, tools)
         except TrainingError as error:
             return str(error)
@@ -213,8 +216,8 @@ class ChatCodec:
             if start < 0:
                 raise TrainingError(
                     "the chat template ends a message with tool calls with none of the stop tokens "
-                    f"{', '.join(self._stop_texts)}; add its own to the model's generation_config.json "
-                    "(eos_token_id)"
+                    f"{', '.join(self._stop_texts)}; add its own to eos_token_id in the model's "
+                    "generation_config.json"
                 )
             return start
         after = closed.rindex(_STAND_IN) + len(_STAND_IN)
@@ -275,7 +278,7 @@ class ChatCodec:
             encoded = self.tokenizer(token, add_special_tokens=False, split_special_tokens=True)
             if control not in encoded["input_ids"]:
                 return list(encoded["input_ids"])
-        # Added tokens that aren't "special" are matched regardless; a cut in the middle prevents it.
+        # Added tokens that aren't "special" are matched regardless; cut in two they are not.
         middle = max(1, len(token) // 2)
         ids = self._ids(token[:middle]) + self._ids(token[middle:])
         return [i for i in ids if i != control]
@@ -406,10 +409,12 @@ def training_row(trace: Trace, *, filler_id: int) -> TrainingRow:
         elif turn.prompt_ids[: len(seen)] != seen:
             fault = f"the prompt of turn {turn.index} does not extend the one before"
         elif len(turn.completion_ids) != len(turn.logprobs):
-            fault = f"turn {turn.index} has {len(turn.completion_ids)} ids, {len(turn.logprobs)} logprobs"
+            fault = f"turn {turn.index} has more ids than log-probabilities, or fewer"
         if fault:
             return TrainingRow([filler_id], [filler_id], [0], [0.0], fault)
-        assert turn.prompt_ids and turn.completion_ids is not None and turn.logprobs is not None
+        assert turn.prompt_ids is not None
+        assert turn.completion_ids is not None
+        assert turn.logprobs is not None
         between = turn.prompt_ids[len(seen) :]
         usable = [math.isfinite(value) for value in turn.logprobs]
         nonfinite += usable.count(False)

@@ -16,7 +16,7 @@ INSTALL = 'pip install "agentgym-envs[train]"'
 
 
 def require_training_stack() -> None:
-    """Raise a `MissingExtraError` unless TRL, vLLM and torch are there in the versions that work."""
+    """Raise a `MissingExtraError` unless torch, vLLM and a TRL that works are there."""
     missing = [name for name in ("torch", "trl", "vllm") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"training needs {', '.join(missing)}: {INSTALL}")

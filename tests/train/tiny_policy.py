@@ -82,7 +82,7 @@ class _YesJudge:
 
 
 class GuessEnv(AgentEnv):
-    """Say "yes" often; saying "stop" ends it. Long answers and short ones, one to `max_turns` turns."""
+    """Say "yes" often; saying "stop" ends it."""
 
     option_keys = AgentEnv.option_keys
 

@@ -38,15 +38,19 @@ PHRASES = (
 )
 """Word groups that are one token."""
 
-_PATTERNS = (
-    r"<\|\w+\|>",
-    r"\(Total results: \d+\)",
-    r"\d+\.00 dollars",
-    r"\w+\[",
-    r"\]",
-    *(re.escape(phrase) for phrase in PHRASES),
-    r"\[SEP\]",
+_TOKEN = "|".join(
+    (
+        r"<\|\w+\|>",
+        *(re.escape(phrase) for phrase in PHRASES),
+        r"\(Total results: \d+\)",
+        r"\d+\.00 dollars",
+        r"\[SEP\]",
+        r"\w+\[",
+        r"\]",
+        r"[^\s,\[\]]+",
+    )
 )
+"""A token, the longest forms first."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -69,12 +73,7 @@ def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    split = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex("|".join(_PATTERNS)), behavior="isolated"),
-            pre_tokenizers.WhitespaceSplit(),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(_TOKEN), behavior="removed", invert=True)
     words: dict[str, None] = {}
     for text in texts:
         for word, _ in split.pre_tokenize_str(text):
