@@ -34,10 +34,10 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
-_READERS: tuple[tuple[type, Any], ...] = (
-    (bool, Annotated[bool, BeforeValidator(_only_true_or_false)]),
-    (int, Annotated[int, BeforeValidator(_no_bool)]),
-    (float, Annotated[float, BeforeValidator(_no_bool)]),
+_READERS: tuple[tuple[type, BeforeValidator], ...] = (
+    (bool, BeforeValidator(_only_true_or_false)),
+    (int, BeforeValidator(_no_bool)),
+    (float, BeforeValidator(_no_bool)),
 )
 """Exact readings of what models send as strings; pydantic alone would take "off" or 0 for False."""
 
@@ -122,12 +122,13 @@ def _fields(
 
 def _read_exactly(hint: Any) -> Any:
     """A type hint with exact readers wherever it names bool, int or float."""
-    for plain, reader in _READERS:
-        if hint is plain:
-            return reader
     origin, inner = get_origin(hint), get_args(hint)
+    base, constraints = (inner[0], inner[1:]) if origin is Annotated else (hint, ())
+    for plain, reader in _READERS:
+        if base is plain:  # the reader goes last, or the schema would lose the constraints
+            return Annotated[(plain, *constraints, reader)]
     if origin is Annotated:
-        return Annotated[(_read_exactly(inner[0]), *inner[1:])]
+        return Annotated[(_read_exactly(base), *constraints)]
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(_read_exactly(option) for option in inner)]  # noqa: UP007
     if origin in _CONTAINERS:
