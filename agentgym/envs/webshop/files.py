@@ -45,7 +45,7 @@ def iterate_json_list(path: Path) -> Iterator[Any]:
                 entry, end = decoder.raw_decode(text, at)
                 fault = None
             except json.JSONDecodeError as error:
-                end, fault = len(text), error
+                entry, end, fault = None, len(text), error
             if end == len(text):  # perhaps cut: "12" may be the head of "123"
                 more = file.read(max(_CHUNK, len(text)))
                 if more:

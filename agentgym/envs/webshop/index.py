@@ -1,13 +1,14 @@
 """Full-text search over a catalogue: BM25 exactly as Lucene scores it.
 
 Rankings decide what an agent sees, so they follow Lucene to the last tie: document lengths are
-rounded as Lucene's one-byte norms are, arithmetic is float32, and equal scores go by product id.
+rounded as Lucene's one-byte norms are, arithmetic is float32, and ties have a fixed order.
 The score of every (term, product) pair is worked out once and kept in flat arrays, so a query is a
 handful of array additions and needs no Java.
 """
 
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -41,42 +42,37 @@ class SearchIndex:
     """A read-only index over documents; safe to share between threads.
 
     Args:
-        documents: ``(id, text)`` pairs, any order.
-
-    Attributes:
-        positions: For each ranked document number, its position in ``documents``.
+        texts: The documents; the earlier one comes first where scores are equal.
     """
 
-    def __init__(self, documents: Sequence[tuple[str, str]]) -> None:
-        order = sorted(range(len(documents)), key=lambda at: documents[at][0])
-        self.positions = order
+    def __init__(self, texts: Iterable[str]) -> None:
         self._terms: dict[str, int] = {}
-        self._build([documents[at][1] for at in order])
+        self._build(texts)
         self._search = lru_cache(maxsize=256)(self._rank)
 
-    def _build(self, texts: Sequence[str]) -> None:
+    def _build(self, texts: Iterable[str]) -> None:
         """Fill the postings: flat arrays of document numbers and scores, sliced by term."""
-        term_ids: list[npt.NDArray[np.int32]] = []
-        frequencies: list[npt.NDArray[np.int32]] = []
-        lengths = np.zeros(len(texts), dtype=np.int64)
-        widths = np.zeros(len(texts), dtype=np.int64)
         terms = self._terms
-        for at, text in enumerate(texts):
+        term_ids, frequencies = array("i"), array("i")
+        lengths, widths = array("q"), array("q")
+        for text in texts:
             analyzed = analyze(text)
             counts = Counter(analyzed)
-            lengths[at], widths[at] = len(analyzed), len(counts)
-            ids = (terms.setdefault(term, len(terms)) for term in counts)
-            term_ids.append(np.fromiter(ids, dtype=np.int32, count=len(counts)))
-            frequencies.append(np.fromiter(counts.values(), dtype=np.int32, count=len(counts)))
-        term_of = np.concatenate(term_ids) if term_ids else np.zeros(0, dtype=np.int32)
-        count_of = np.concatenate(frequencies) if frequencies else np.zeros(0, dtype=np.int32)
-        document_of = np.repeat(np.arange(len(texts), dtype=np.int32), widths)
+            lengths.append(len(analyzed))
+            widths.append(len(counts))
+            term_ids.extend([terms.setdefault(term, len(terms)) for term in counts])
+            frequencies.extend(counts.values())
+        self._total = len(lengths)
+        term_of = np.array(term_ids, dtype=np.int32)
+        document_of = np.repeat(np.arange(self._total, dtype=np.int32), np.array(widths, np.int64))
         by_term = np.argsort(term_of, kind="stable")
         document_frequency = np.bincount(term_of, minlength=len(terms))
         self._starts = np.concatenate(([0], np.cumsum(document_frequency))).tolist()
         self._documents = document_of[by_term]
         self._impacts = self._impact(
-            count_of[by_term], lengths, np.repeat(document_frequency, document_frequency)
+            np.array(frequencies, dtype=np.int32)[by_term],
+            np.array(lengths, dtype=np.int64),
+            np.repeat(document_frequency, document_frequency),
         )
 
     def _impact(
@@ -103,7 +99,7 @@ class SearchIndex:
         return impact
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return self._total
 
     @property
     def has_terms(self) -> bool:
@@ -114,8 +110,8 @@ class SearchIndex:
         """Return the best documents for ``query``.
 
         Returns:
-            At most 50 ``(position, score)`` pairs, best first, ties by id; the position is that of
-            the document in the sequence given to the constructor.
+            At most 50 ``(document number, score)`` pairs, best first; documents are numbered from
+            0 in the order in which the constructor got them.
         """
         return self._search(query)
 
@@ -138,7 +134,4 @@ class SearchIndex:
             keep = scores >= threshold
             found, scores = found[keep], scores[keep]
         best = np.argsort(-scores, kind="stable")[:MAX_HITS]
-        return tuple(
-            (self.positions[number], score)
-            for number, score in zip(found[best].tolist(), scores[best].tolist(), strict=True)
-        )
+        return tuple(zip(found[best].tolist(), scores[best].tolist(), strict=True))

@@ -44,7 +44,9 @@ class Shop:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._index = SearchIndex([(p.asin, p.search_text) for p in catalogue.products])
+        # Equal scores go by product id, as in the original.
+        self._ranked = tuple(sorted(catalogue.products, key=lambda product: product.asin))
+        self._index = SearchIndex(product.search_text for product in self._ranked)
         self._check()
 
     def _check(self) -> None:
@@ -69,12 +71,11 @@ class Shop:
         special = _SPECIAL.get(first)
         if special is not None:
             return special(self.catalogue.products, rest, seed)
-        products = self.catalogue.products
-        return [products[at] for at, _ in self._index.search(query)]
+        return [self._ranked[at] for at, _ in self._index.search(query)]
 
     def scores(self, query: str) -> list[tuple[str, float]]:
         """Ranked product ids with their scores, for tests and inspection."""
-        return [(self.catalogue.products[at].asin, s) for at, s in self._index.search(query)]
+        return [(self._ranked[at].asin, s) for at, s in self._index.search(query)]
 
 
 def _random_products(products: Sequence[Product], rest: str, seed: int) -> Sequence[Product]:

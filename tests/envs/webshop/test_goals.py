@@ -33,7 +33,7 @@ def test_goals_and_prices_are_the_originals(catalogue, load, kind):
 
 
 def test_nothing_global_is_touched_or_used(catalogue):
-    random.seed(1)  # noqa: TID251  # the point: the global generator has no say
+    random.seed(1)  # the point: the global generator has no say
     state = random.getstate()
     first = build_goals(catalogue, kind="synthetic", data_seed=5)
     assert random.getstate() == state

@@ -22,36 +22,35 @@ def test_rounded_length_is_a_fixed_point_and_never_longer(length):
 
 
 def test_score_is_the_formula_worked_by_hand():
-    index = SearchIndex([("B", "red shoes red"), ("A", "blue shoes"), ("C", "hat")])
+    index = SearchIndex(["red shoes red", "blue shoes", "hat"])
     # "red": N=3, df=1, tf=2, len=3, avgdl=(3+2+1)/3=2
     idf = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
     norm = 0.9 * (1 - 0.4 + 0.4 * 3 / 2)
     assert index.search("red") == ((0, pytest.approx(idf * 2 / (2 + norm), abs=1e-6)),)
 
 
-def test_equal_scores_are_ordered_by_id():
-    index = SearchIndex([("C", "red shoe"), ("A", "red shoe"), ("B", "red shoe")])
-    assert [position for position, _ in index.search("red")] == [1, 2, 0]
+def test_equal_scores_keep_the_order_of_the_documents():
+    index = SearchIndex(["red shoe", "hat", "red shoe", "red shoe"])
+    assert [number for number, _ in index.search("red")] == [0, 2, 3]
 
 
 def test_repeated_query_word_counts_each_time():
-    index = SearchIndex([("A", "red shoe"), ("B", "blue hat")])
+    index = SearchIndex(["red shoe", "blue hat"])
     assert index.search("red red")[0][1] == pytest.approx(2 * index.search("red")[0][1])
 
 
-def test_at_most_fifty_hits_and_ties_at_the_cut_go_by_id():
-    index = SearchIndex([(f"{n:03}", "red shoe") for n in reversed(range(80))])
-    hits = index.search("red")
+def test_at_most_fifty_hits_and_ties_at_the_cut_go_to_the_earlier():
+    hits = SearchIndex(["red shoe"] * 80).search("red")
     assert len(hits) == MAX_HITS
-    assert [position for position, _ in hits] == [79 - n for n in range(50)]
+    assert [number for number, _ in hits] == list(range(50))
 
 
 @pytest.mark.parametrize("query", ["", "   ", "the of and", "zzzz", "!?"])
 def test_nothing_to_look_for_finds_nothing(query):
-    assert SearchIndex([("A", "red shoe")]).search(query) == ()
+    assert SearchIndex(["red shoe"]).search(query) == ()
 
 
 def test_empty_texts_are_indexed_without_a_fault():
-    index = SearchIndex([("A", ""), ("B", "")])
+    index = SearchIndex(["", ""])
     assert index.search("red") == ()
     assert not index.has_terms
