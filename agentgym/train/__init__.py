@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentgym.train.config import TrainConfig
-    from agentgym.train.grpo import make_trainer, train
+    from agentgym.train.grpo import make_trainer, task_prompts, train
+    from agentgym.train.live_weights import colocated_engine_for_cpu
     from agentgym.train.rollout import episode_reward, rollout_func
 
-__all__ = ["TrainConfig", "episode_reward", "make_trainer", "rollout_func", "train"]
+__all__ = [
+    "TrainConfig",
+    "colocated_engine_for_cpu",
+    "episode_reward",
+    "make_trainer",
+    "rollout_func",
+    "task_prompts",
+    "train",
+]
 
 _HOME_OF = {
     "TrainConfig": "agentgym.train.config",
     "episode_reward": "agentgym.train.rollout",
+    "colocated_engine_for_cpu": "agentgym.train.live_weights",
     "make_trainer": "agentgym.train.grpo",
+    "task_prompts": "agentgym.train.grpo",
     "rollout_func": "agentgym.train.rollout",
     "train": "agentgym.train.grpo",
 }

@@ -3,8 +3,8 @@
 Episodes ask for completions whenever they are ready; each request joins the batch that is decoding
 at that moment, so an episode in its first turn decodes together with one in its fifth and none
 waits for a round to end. One task steps the engine on the event loop and lets the loop run between
-steps: handing each step to a thread costs a switch per token and was never faster, since the engine holds
-Python's lock between its kernels.
+steps: handing each step to a thread costs a switch per token and was never faster, since the engine
+holds Python's lock between its kernels.
 """
 
 from __future__ import annotations

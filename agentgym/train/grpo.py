@@ -28,7 +28,7 @@ import gymnasium
 
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.train.config import TrainConfig, unknown_name
-from agentgym.train.live_weights import colocated_engine_for_cpu
+from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
 from agentgym.train.versions import require_training_stack
 
@@ -119,7 +119,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
-        return GRPOTrainer(
+        trainer = GRPOTrainer(
             model=config.model,
             args=args,
             processing_class=tokenizer,
@@ -128,6 +128,8 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
             rollout_func=rollout,
             **trainer_kwargs,
         )
+    require_live_weights_on_cpu()
+    return trainer
 
 
 def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:

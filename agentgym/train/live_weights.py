@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agentgym.errors import TrainingError
+
 DISABLE_VARIABLE = "AGENTGYM_NO_LIVE_WEIGHTS"
 """Set to 1 to leave vLLM as it is; the suite does, to see that the invariant then breaks."""
 
@@ -36,6 +38,22 @@ def register() -> None:
     from vllm import _custom_ops
 
     _custom_ops._supports_onednn = False
+
+
+def require_live_weights_on_cpu() -> None:
+    """Raise a `TrainingError` if vLLM runs on a CPU without the plug-in."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm import _custom_ops
+
+    if _custom_ops._supports_onednn:
+        raise TrainingError(
+            "vLLM did not load its plug-in `agentgym_live_weights`, and can not take new "
+            f"weights on a CPU: unset {DISABLE_VARIABLE}, and unset VLLM_PLUGINS or name the "
+            "plug-in in it"
+        )
 
 
 @contextmanager

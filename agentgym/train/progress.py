@@ -91,9 +91,8 @@ class RunLine:
         )
         left_s = seconds * (self._steps - step)
         clear = _CLEAR if self._live else ""
-        self._write(
-            f"{clear}step {step}/{self._steps}  {shown}  {seconds:.1f} s  {left_s / 60:.0f} min left\n"
-        )
+        clock = f"{seconds:.1f} s  {left_s / 60:.0f} min left"
+        self._write(f"{clear}step {step}/{self._steps}  {shown}  {clock}\n")
         self.at(step, self._steps)
 
     def _write(self, text: str) -> None:

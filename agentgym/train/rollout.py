@@ -25,6 +25,7 @@ from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.train.colocated import ColocatedClient
 from agentgym.train.invariant import require_live_weights
+from agentgym.train.live_weights import require_live_weights_on_cpu
 from agentgym.train.metrics import batch_metrics
 from agentgym.train.tokens import ChatCodec, training_row
 from agentgym.train.versions import require_training_stack
@@ -170,6 +171,7 @@ class Rollout:
                 "the only reward function must be agentgym.train.episode_reward, got "
                 f"{', '.join(names)}: a masked episode is left out only if no function scores it"
             )
+        require_live_weights_on_cpu()
         codec = ChatCodec(
             trainer.processing_class,
             stop_ids=trainer.eos_token_ids,
