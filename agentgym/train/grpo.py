@@ -69,8 +69,21 @@ def train(config: TrainConfig, *, resume: bool = False, progress: bool = True) -
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     require_training_stack()
-    checkpoint = _claim(config, resume=resume)
-    trainer = make_trainer(config)
+    checkpoint = claim(config, resume=resume)
+    return fit(make_trainer(config), config, checkpoint=checkpoint, progress=progress)
+
+
+def fit(
+    trainer: Any, config: TrainConfig, *, checkpoint: Path | None = None, progress: bool = True
+) -> TrainResult:
+    """`train` with a trainer that is already there (`make_trainer`), in a claimed folder (`claim`).
+
+    For runs that do more with the trainer than train, such as evaluating before and after.
+
+    Raises:
+        TrainingError: If training must stop.
+        KeyboardInterrupt: After Ctrl-C, with everything saved.
+    """
     _report(trainer, config, progress=progress)
     with _stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -265,8 +278,12 @@ def _load_tokenizer(model: str) -> tuple[Any, int]:
     return tokenizer, int(getattr(model_config, "max_position_embeddings", 0) or DEFAULT_CONTEXT)
 
 
-def _claim(config: TrainConfig, *, resume: bool) -> Path | None:
-    """Take the output folder for this run; returns the checkpoint to continue from."""
+def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
+    """Take the output folder for this run; returns the checkpoint to continue from.
+
+    Raises:
+        ConfigError: If the folder has another run, or can't be written to.
+    """
     from transformers.trainer_utils import get_last_checkpoint
 
     record = config.out / CONFIG_FILE
