@@ -1,0 +1,254 @@
+"""From an episode to a verdict: gates, ranges, and judges that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym.errors import ConfigError, JudgeError
+from agentgym.judge import STANDARD_GATES, Gate, Score, Scoring, resolve_gates
+from agentgym.testing.envs import CounterEnv, QuizEnv
+from agentgym.testing.messages import calling, tool_call
+from agentgym.types import Episode, Task, ToolCall, Turn, Verdict
+
+
+class Fixed:
+    """Judge that gives what it was told to, or raises it."""
+
+    inline = True
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    async def score(self, episode):
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome() if callable(self.outcome) else self.outcome
+
+
+def episode(**changes):
+    fields = {
+        "env_id": "t/T-v0",
+        "task": Task(task_id="t/0"),
+        "messages": (),
+        "terminated": True,
+        "truncated": False,
+        "termination_reason": "answered",
+        "answer": "42",
+    }
+    return Episode(**{**fields, **changes})
+
+
+TRUNCATED = {
+    "terminated": False,
+    "truncated": True,
+    "termination_reason": None,
+    "truncation_reason": "turns",
+    "answer": None,
+}
+MALFORMED = Turn(
+    index=0,
+    message={},
+    calls=(ToolCall(id="c", name="x", arguments=None, status="malformed"),),
+)
+CUT_OFF = Turn(
+    index=0,
+    message={},
+    cut_off=True,
+    calls=(ToolCall(id="c", name="x", arguments=None, status="cut_off"),),
+)
+
+
+def verdict(outcome, played=None, **scoring):
+    scoring.setdefault("gates", resolve_gates(None))
+    return asyncio.run(
+        Scoring(judge=Fixed(outcome), **scoring).verdict(episode() if played is None else played)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "honest", "attack", "penalty"),
+    [
+        ("truncated", {}, TRUNCATED, 0.5),
+        ("malformed_call", {"turns": (CUT_OFF,)}, {"turns": (MALFORMED, MALFORMED)}, 0.3),
+        ("no_answer", {}, {"answer": " \n"}, 0.5),
+    ],
+)
+def test_each_standard_gate_passes_the_honest_and_trips_on_the_attack(
+    name, honest, attack, penalty
+):
+    passed = verdict(Score(total=1.0, correct=True), episode(**honest))
+    assert passed.gates == dict.fromkeys(STANDARD_GATES, False)
+    assert (passed.reward, passed.failure_class) == (1.0, None)
+    tripped = verdict(Score(total=1.0, correct=True), episode(**attack))
+    assert tripped.gates == {**dict.fromkeys(STANDARD_GATES, False), name: True}
+    assert tripped.reward == pytest.approx(1.0 - penalty)
+    assert (tripped.failure_class, tripped.masked) == ("policy", False)
+
+
+def test_gates_add_up_and_stay_in_the_range():
+    """Worked by hand: 0 - 0.5 (truncated) - 0.3 (malformed) = -0.8; -0.5 more is clipped to -1."""
+    both = episode(**TRUNCATED, turns=(MALFORMED,))
+    assert verdict(Score(total=0.0), both).reward == pytest.approx(-0.8)
+    assert verdict(Score(total=-0.5), both).reward == -1.0
+    assert verdict(Score(total=9.0)).reward == 1.0
+
+
+def test_a_floor_gate_pins_the_reward_whatever_the_judge_says():
+    gates = resolve_gates([{"name": "malformed_call", "floor": True}])
+    assert verdict(Score(total=1.0), gates=gates).reward == 1.0
+    attack = verdict(Score(total=1.0), episode(turns=(MALFORMED,)), gates=gates)
+    assert attack.reward == -1.0
+    wide = verdict(
+        Score(total=1.0), episode(turns=(MALFORMED,)), gates=gates, reward_range=(-3.0, 2.0)
+    )
+    assert wide.reward == -3.0
+
+
+def test_own_gates_and_none():
+    shouting = Gate(name="shouting", tripped=lambda e: (e.answer or "").isupper(), penalty=0.25)
+    assert verdict(Score(total=1.0), episode(answer="HI"), gates=(shouting,)).reward == 0.75
+    assert verdict(Score(total=1.0), episode(answer="hi"), gates=(shouting,)).reward == 1.0
+    assert verdict(Score(total=1.0), episode(**TRUNCATED), gates=()).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        (["nonsense"], "no standard gate 'nonsense'; there are truncated, malformed_call"),
+        ([{"name": "truncated", "weight": 1}], "takes penalty and floor, not weight"),
+        ([{"name": "truncated", "penalty": -1}], "gate 'truncated'"),
+        ([{"name": "truncated", "penalty": math.nan}], "gate 'truncated'"),
+        (["truncated", "truncated"], "given twice"),
+        ([{}], "no standard gate None"),
+    ],
+)
+def test_wrong_gates_are_refused(specs, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_gates(specs)
+
+
+def test_gates_are_resolved_by_name_or_all_by_default():
+    assert [g.name for g in resolve_gates(None)] == ["truncated", "malformed_call", "no_answer"]
+    assert resolve_gates(()) == ()
+    (only,) = resolve_gates([{"name": "truncated", "penalty": 0.1}])
+    assert (only.penalty, only.floor) == (0.1, False)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        JudgeError("the reply was cut off"),
+        RuntimeError("a bug"),
+        lambda: Score(total=math.nan),
+        lambda: Score(total=0.0, components={"x": math.inf}),
+        None,
+        0.5,
+        {"total": 1.0},
+    ],
+)
+def test_a_failed_judgement_masks_and_is_never_a_number(outcome):
+    found = verdict(outcome, episode(turns=(MALFORMED,)))
+    assert (found.reward, found.masked, found.judge_failed) == (None, True, True)
+    assert found.failure_class == "judge"
+    assert found.gates["malformed_call"]
+    assert found.reason
+
+
+def test_a_crashing_gate_masks():
+    def crash(episode):
+        raise KeyError("no such field")
+
+    async def waits(episode):
+        return False
+
+    for tripped in (crash, waits):
+        found = verdict(Score(total=1.0), gates=(Gate(name="g", tripped=tripped),))
+        assert (found.reward, found.judge_failed) == (None, True)
+
+
+@pytest.mark.parametrize("broken", ["simulator", "env", "infra"])
+def test_a_broken_episode_is_masked_with_its_own_class_and_not_judged(broken):
+    played = episode(**{**TRUNCATED, "truncation_reason": "fault"}, failure_class=broken, error="E")
+    found = verdict(AssertionError("must not be asked"), played)
+    assert (found.reward, found.masked, found.judge_failed) == (None, True, False)
+    assert (found.failure_class, found.reason) == (broken, "E")
+
+
+def test_a_policys_failure_is_scored():
+    found = verdict(Score(total=0.0), episode(failure_class="policy"))
+    assert (found.reward, found.masked) == (0.0, False)
+
+
+def test_cancelling_the_judge_cancels():
+    with pytest.raises(asyncio.CancelledError):
+        verdict(asyncio.CancelledError())
+
+
+def test_completed_and_correct_are_two_facts():
+    wrong = verdict(Score(total=0.0, correct=False))
+    assert (wrong.completed, wrong.correct, wrong.failure_class) == (True, False, "policy")
+    unsure = verdict(Score(total=0.5))
+    assert (unsure.completed, unsure.correct, unsure.failure_class) == (True, None, None)
+    assert not verdict(Score(total=0.5), episode(**TRUNCATED)).completed
+    assert not verdict(Score(total=0.5, completed=False)).completed
+
+
+@pytest.mark.parametrize("bounds", [(1.0, 1.0), (1.0, -1.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_a_wrong_reward_range_is_refused(bounds):
+    with pytest.raises(ValueError, match=r"reward_range|finite"):
+        Scoring(judge=Fixed(None), reward_range=bounds)
+    with pytest.raises(ValueError, match="reward is None exactly when masked"):
+        Verdict(reward=None)
+    with pytest.raises(ValueError, match="reward is None exactly when masked"):
+        Verdict(reward=1.0, masked=True)
+
+
+@given(
+    total=st.floats(allow_nan=False, allow_infinity=False),
+    penalties=st.lists(st.floats(0, 1e308), max_size=4),
+    low=st.floats(-1e6, 1e6),
+    width=st.floats(1e-3, 1e6),
+    floor=st.booleans(),
+)
+def test_a_reward_is_finite_and_in_range(total, penalties, low, width, floor):
+    gates = tuple(
+        Gate(name=f"g{n}", tripped=lambda e: True, penalty=p, floor=floor)
+        for n, p in enumerate(penalties)
+    )
+    found = verdict(Score(total=total), gates=gates, reward_range=(low, low + width))
+    assert low <= found.reward <= low + width
+
+
+def test_doing_nothing_never_beats_trying():
+    """A wrong answer, a cut-off attempt and silence, each scored by the default gates."""
+    rewards = {}
+    for name, actions in {
+        "right": ["Lima"],
+        "wrong": ["Cusco"],
+        "silent": [""],
+        "capped": [calling(tool_call("first_letter"))] * 4,
+    }.items():
+        env = QuizEnv()
+        env.reset(options={"task_id": "quiz/Peru"})
+        for action in actions:
+            _, rewards[name], *_ = env.step(action)
+    assert rewards == {"right": 1.0, "wrong": 0.0, "silent": -0.5, "capped": -0.5}
+
+
+def test_the_step_of_a_masked_episode_returns_zero_and_says_so():
+    env = CounterEnv()
+    env.scoring = env.scoring.model_copy(update={"judge": Fixed(JudgeError("no"))})
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(calling(tool_call("submit")))
+    assert (reward, terminated) == (0.0, True)
+    assert (info["verdict"].masked, info["verdict"].reward) == (True, None)
+
+
+def test_env_refuses_wrong_gates_when_made():
+    with pytest.raises(ConfigError, match="no standard gate 'x'"):
+        CounterEnv(gates=["x"])
