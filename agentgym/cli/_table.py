@@ -22,7 +22,9 @@ def summary_table(summary: Summary) -> str:
         ("turns", _mean(summary.turns, digits=2)),
     ]
     rows += [(f"gate {name}", _rate(rate)) for name, rate in summary.gates.items()]
-    rows += [(name, _mean(mean)) for name, mean in summary.components.items()]
+    for name, mean in summary.components.items():
+        where = f" (in {mean.n} episodes)" if mean.n != summary.n_scored else ""
+        rows.append((name, _mean(mean) + where))
     for role, usage in summary.usage.items():
         mark = ", estimated" if usage.estimated else ""
         text = (

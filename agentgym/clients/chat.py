@@ -115,14 +115,10 @@ class ChatClient:
         """Nothing is kept per session."""
 
     async def aclose(self) -> None:
-        """Close the connections of every loop that still runs."""
-        here = asyncio.get_running_loop()
-        for loop, connection in list(self._connections.items()):
-            if loop is here:
-                await connection.client.close()
-            elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(connection.client.close(), loop)
-        self._connections.clear()
+        """Close the running loop's connections; another loop's are closed from there."""
+        connection = self._connections.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            await connection.client.close()
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -1,0 +1,255 @@
+"""Trace files: whole lines only, strict JSON, and a reader that a crash doesn't stop."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym.errors import TraceError
+from agentgym.trace import Trace
+from agentgym.traces import TraceFile, TraceWriter, read_traces
+from agentgym.traces import jsonl as jsonl_module
+from agentgym.types import Usage, Verdict
+
+
+def make_trace(number: int = 0, **fields) -> Trace:
+    given = {
+        "trace_id": f"t{number}",
+        "env_spec": "{}",
+        "task_id": f"task/{number}",
+        "verdict": Verdict(reward=0.5, correct=True),
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "usage": {"policy": Usage(prompt_tokens=3)},
+    }
+    return Trace(**{**given, **fields})
+
+
+MASKED = Verdict(reward=None, masked=True, failure_class="infra")
+
+
+def strict_lines(path) -> list[dict]:
+    def refuse(token: str) -> None:
+        raise AssertionError(f"{token} is no JSON")
+
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line, parse_constant=refuse) for line in lines]
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    traces = [make_trace(k, messages=({"role": "user", "content": "né ☃"},)) for k in range(3)]
+    with TraceWriter(tmp_path / "new" / "folder" / "t.jsonl") as writer:
+        for trace in traces:
+            writer.write(trace)
+    assert list(read_traces(writer.path)) == traces
+
+
+def test_non_finite_numbers_become_null(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(metadata={"a": math.nan, "b": [math.inf]}))
+        writer.write(make_trace(metadata={"a": math.nan, "odd": "\ud83d"}))
+    first, second = strict_lines(path)
+    assert first["metadata"] == {"a": None, "b": [None]}
+    assert second["metadata"] == {"a": None, "odd": "\ufffd"}
+    assert len(list(read_traces(path))) == 2
+
+
+def test_values_without_a_json_form_are_described(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(metadata={"what": {1, 2}, "who": object}))
+    (line,) = strict_lines(path)
+    assert "object" in line["metadata"]["who"]
+
+
+def test_lone_surrogates_are_replaced_on_write_and_on_read(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(messages=({"role": "user", "content": "a\ud83db"},)))
+    raw = make_trace(1, messages=({"role": "user", "content": "MARK"},)).model_dump_json()
+    with path.open("a") as file:
+        file.write(raw.replace("MARK", "\\ud83d") + "\n")
+    for trace in read_traces(path):
+        trace.messages[0]["content"].encode()
+    assert strict_lines(path)[0]["messages"][0]["content"] == "a\ufffdb"
+
+
+def test_last_ten_bytes_missing_leaves_the_earlier_records_and_one_torn(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        for k in range(4):
+            writer.write(make_trace(k))
+    os.truncate(path, path.stat().st_size - 10)
+    file = TraceFile(path, on_torn=lambda number: None)
+    assert [trace.trace_id for trace in file] == ["t0", "t1", "t2"]
+    assert file.torn == (4,)
+
+
+def test_torn_line_is_logged_unless_asked_otherwise(tmp_path, caplog):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"schema_ver')
+    assert list(read_traces(path)) == []
+    assert "line 1 is torn" in caplog.text
+
+
+def test_writing_after_a_torn_line_starts_a_line_of_its_own(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(make_trace(0).model_dump_json()[:-10])
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(1))
+    file = TraceFile(path, on_torn=lambda number: None)
+    assert [trace.trace_id for trace in file] == ["t1"]
+    assert file.torn == (1,)
+
+
+def test_failed_write_is_an_error_and_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "t.jsonl"
+    writer = TraceWriter(path)
+    writer.write(make_trace(0))
+    before = path.read_bytes()
+    real_write = os.write
+
+    def full_disk(file: int, data: bytes) -> int:
+        if len(data) > 40:
+            return real_write(file, data[:40])
+        raise OSError(28, "No space left on device")
+
+    def half(file: int, data: bytes) -> int:
+        monkeypatch.setattr(jsonl_module.os, "write", lambda f, d: full_disk(f, b""))
+        return real_write(file, data[:40])
+
+    monkeypatch.setattr(jsonl_module.os, "write", half)
+    with pytest.raises(TraceError, match="No space left"):
+        writer.write(make_trace(1))
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    writer.write(make_trace(2))
+    writer.close()
+    assert [trace.trace_id for trace in read_traces(path)] == ["t0", "t2"]
+
+
+def test_short_writes_are_completed(tmp_path, monkeypatch):
+    real_write = os.write
+    monkeypatch.setattr(jsonl_module.os, "write", lambda f, d: real_write(f, d[:7]))
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        writer.write(make_trace(0))
+    monkeypatch.undo()
+    assert list(read_traces(writer.path)) == [make_trace(0)]
+
+
+def test_unwritable_place_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TraceError, match="can't open"):
+        TraceWriter(tmp_path / "file" / "t.jsonl")
+
+
+def test_closed_writer_says_so(tmp_path):
+    writer = TraceWriter(tmp_path / "t.jsonl")
+    writer.close()
+    writer.close()
+    with pytest.raises(TraceError, match="closed"):
+        writer.write(make_trace())
+
+
+def test_missing_file_is_an_error(tmp_path):
+    with pytest.raises(TraceError, match="can't read"):
+        list(read_traces(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"schema_version": 99}', "schema version 99; this agentgym reads version 1"),
+        ('{"a": 1}', "not a trace"),
+        ("[1]", "not a trace"),
+        (make_trace().model_dump_json().replace('"trace_id"', '"trace_idd"'), "trace_id"),
+    ],
+)
+def test_what_is_json_but_no_trace_is_an_error_with_its_line(tmp_path, line, message):
+    path = tmp_path / "t.jsonl"
+    path.write_text(make_trace().model_dump_json() + "\n" + line + "\n")
+    with pytest.raises(TraceError, match=message) as caught:
+        list(read_traces(path))
+    assert "line 2" in str(caught.value)
+
+
+def test_known_secrets_never_reach_the_file(tmp_path):
+    secret = 'sk-"test"-123456'
+    with TraceWriter(tmp_path / "t.jsonl", secrets=[secret, ""]) as writer:
+        writer.write(make_trace(messages=({"role": "tool", "content": f"KEY={secret}"},)))
+    (line,) = strict_lines(writer.path)
+    assert line["messages"][0]["content"] == "KEY=[redacted]"
+
+
+def _append_many(path: str, name: str, count: int) -> None:
+    with TraceWriter(path) as writer:
+        for k in range(count):
+            text = name * 300_000
+            writer.write(make_trace(k, trace_id=f"{name}{k}", metadata={"text": text}))
+
+
+def test_processes_that_share_a_file_never_tear_each_others_lines(tmp_path):
+    path = tmp_path / "t.jsonl"
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_append_many, args=(str(path), n, 15)) for n in "abcd"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    found = list(read_traces(path))
+    assert len({trace.trace_id for trace in found}) == len(found) == 60
+    assert all(set(t.metadata["text"]) == {t.trace_id[0]} for t in found)
+
+
+def test_threads_that_share_a_writer_never_tear_each_others_lines(tmp_path):
+    writer = TraceWriter(tmp_path / "t.jsonl")
+    threads = [
+        threading.Thread(target=lambda: [writer.write(make_trace(k)) for k in range(20)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert len(list(read_traces(writer.path))) == 160
+
+
+def test_finished_is_by_task_and_sample_whatever_the_status(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(0))
+        writer.write(make_trace(0, sample=1))
+        writer.write(make_trace(1, verdict=MASKED))
+        writer.write(make_trace(2, task_id=None, verdict=MASKED))
+    file = TraceFile(path)
+    assert file.finished() == {("task/0", 0), ("task/0", 1), ("task/1", 0)}
+    assert file.finished(retry_masked=True) == {("task/0", 0), ("task/0", 1)}
+
+
+def test_a_repeated_attempt_supersedes_the_earlier_one(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(0, verdict=MASKED))
+        writer.write(make_trace(0, trace_id="again"))
+        writer.write(make_trace(1, task_id=None, verdict=MASKED))
+        writer.write(make_trace(2, task_id=None, verdict=MASKED))
+    latest = [trace.trace_id for trace in TraceFile(path).latest().values()]
+    assert latest == ["again", "t1", "t2"]
+
+
+@given(st.text(), st.dictionaries(st.text(), st.floats() | st.text(st.characters()) | st.none()))
+def test_any_text_and_number_survives_as_strict_json(text, metadata):
+    trace = make_trace(messages=({"role": "user", "content": text},), metadata=metadata)
+    line = jsonl_module.trace_to_json(trace)
+    line.encode()
+    assert "\n" not in line
+    assert json.loads(line, parse_constant=pytest.fail)["messages"][0]["role"] == "user"
