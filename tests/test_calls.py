@@ -89,7 +89,7 @@ def test_parameterless_tools_run_whatever_stands_for_no_arguments(env, arguments
 
 @pytest.mark.parametrize("arguments", ["", " ", None, "null"])
 def test_missing_arguments_of_a_tool_that_needs_some_are_malformed(env, arguments):
-    """A01: an error that teaches, the episode goes on, the gate records it, the raw value is kept."""
+    """A01: an error that teaches, the gate records it, the raw value is kept."""
     observation, _, terminated, truncated, _ = env.step(calling(raw_call("write", arguments, "c1")))
     text = observation[0]["content"]
     assert "text is missing" in text

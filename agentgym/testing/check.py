@@ -47,7 +47,7 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
 def check_agent_env(
     env_or_id: str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]],
     *,
-    episodes: int = 3,
+    episodes: int = 5,
     seed: int = 0,
     max_steps: int = 50,
     skip: Iterable[str] = (),
@@ -74,9 +74,9 @@ def check_agent_env(
     left_out = frozenset(skip)
     if unknown := left_out - CHECKS.keys():
         raise ConfigError(f"no check {sorted(unknown)}; there are {', '.join(CHECKS)}")
-    subject = Subject(
-        make=_factory(env_or_id), episodes=episodes, seed=seed, max_steps=max_steps, hidden=hidden
-    )
+    make = _factory(env_or_id)
+    make().close()
+    subject = Subject(make=make, episodes=episodes, seed=seed, max_steps=max_steps, hidden=hidden)
     for name, check in CHECKS.items():
         if name in left_out:
             continue

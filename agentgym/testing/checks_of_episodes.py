@@ -103,21 +103,21 @@ def _global_generators() -> tuple[object, str]:
 
 def instances_share_nothing(subject: Subject) -> None:
     """Stepping two instances in turn gives what stepping each by itself gives."""
-    seeds = (subject.seed, subject.seed + 1)
-    apart = [subject.sampled_episode(seed) for seed in seeds]
-    with subject.fresh() as one, subject.fresh() as other:
-        runs = [
-            play_step_by_step(env, seed=seed, actions=alone.actions, max_steps=subject.max_steps)
-            for env, seed, alone in zip((one, other), seeds, apart, strict=True)
-        ]
-        together = _in_turn(*runs)
-    for alone, mixed in zip(apart, together, strict=True):
-        require_equal(
-            alone,
-            mixed,
-            what="two instances stepped in turn gave other episodes than each by itself",
-            remedy="keep state on the instance, not on the class, the module or a cached object",
-        )
+    for seeds in zip(subject.seeds, [seed + 1 for seed in subject.seeds], strict=True):
+        apart = [subject.sampled_episode(seed) for seed in seeds]
+        with subject.fresh() as one, subject.fresh() as other:
+            runs = [
+                play_step_by_step(env, seed=seed, actions=alone.actions, max_steps=0)
+                for env, seed, alone in zip((one, other), seeds, apart, strict=True)
+            ]
+            together = _in_turn(*runs)
+        for alone, mixed in zip(apart, together, strict=True):
+            require_equal(
+                alone,
+                mixed,
+                what="two instances stepped in turn gave other episodes than each by itself",
+                remedy="keep state on the instance, not on the class, module or a cached object",
+            )
 
 
 def _in_turn(*runs: Iterator[tuple[Action | None, Transition]]) -> list[Recording]:
@@ -131,17 +131,18 @@ def _in_turn(*runs: Iterator[tuple[Action | None, Transition]]) -> list[Recordin
 
 def reset_clears_everything(subject: Subject) -> None:
     """A used instance plays the same episode as a fresh one, also after an unfinished one."""
-    first = subject.sampled_episode(subject.seed)
-    with subject.fresh() as env:
-        for before in (None, first.actions[:1], ()):
-            play(env, seed=subject.seed + 1, actions=before, max_steps=subject.max_steps)
-            again = play(env, seed=subject.seed, actions=first.actions, max_steps=subject.max_steps)
-            require_equal(
-                first,
-                again,
-                what="a used instance played another episode than a fresh one",
-                remedy="set every per-episode attribute in start()",
-            )
+    for seed in subject.seeds:
+        first = subject.sampled_episode(seed)
+        with subject.fresh() as env:
+            for before in (None, first.actions[:1], ()):
+                play(env, seed=seed + 1, actions=before, max_steps=subject.max_steps)
+                again = play(env, seed=seed, actions=first.actions, max_steps=0)
+                require_equal(
+                    first,
+                    again,
+                    what="a used instance played another episode than a fresh one",
+                    remedy="set every per-episode attribute in start()",
+                )
 
 
 def both_faces_agree(subject: Subject) -> None:
@@ -165,20 +166,25 @@ def snapshots_restore(subject: Subject) -> None:
             return
     for seed in subject.seeds:
         whole = subject.sampled_episode(seed)
-        middle = len(whole.actions) // 2
-        rest = Recording(whole.actions[middle:], whole.transitions[middle + 1 :])
-        with subject.fresh() as env, subject.fresh() as other:
-            play(env, seed=seed, actions=whole.actions[:middle], max_steps=middle)
-            state = env.get_state()
-            for target in (env, env, other):
-                target.set_state(state)
-                found = [Transition(*target.step(action)) for action in rest.actions]
-                require_equal(
-                    rest,
-                    Recording(rest.actions, tuple(found)),
-                    what="an episode went on differently after set_state()",
-                    remedy="put all episode state into snapshot() and take it back in restore()",
-                )
+        for position in sorted({0, len(whole.actions) // 2, len(whole.actions) - 1}):
+            _require_restorable(subject, seed, whole, position)
+
+
+def _require_restorable(subject: Subject, seed: int, whole: Recording, position: int) -> None:
+    before, after = whole.actions[:position], whole.actions[position:]
+    rest = Recording(after, whole.transitions[position + 1 :])
+    with subject.fresh() as env, subject.fresh() as other:
+        play(env, seed=seed, actions=before, max_steps=0)
+        state = env.get_state()
+        for target in (env, env, other):
+            target.set_state(state)
+            found = [Transition(*target.step(action)) for action in after]
+            require_equal(
+                rest,
+                Recording(after, tuple(found)),
+                what=f"an episode went on differently after set_state() at step {position}",
+                remedy="put all episode state into snapshot() and take it back in restore()",
+            )
 
 
 def close_frees(subject: Subject) -> None:
