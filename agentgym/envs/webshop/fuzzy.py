@@ -18,12 +18,26 @@ _LATIN1_UPPER_HALF = dict.fromkeys(range(128, 256))
 _NOT_A_WORD = re.compile(r"\W")
 
 
-@lru_cache(maxsize=1 << 13)
-def _tokens(text: str) -> frozenset[str]:
-    """The words of a text: characters 128 to 255 deleted, other non-word characters are gaps."""
-    return frozenset(
-        _NOT_A_WORD.sub(" ", text.translate(_LATIN1_UPPER_HALF)).lower().strip().split()
-    )
+class _Words:
+    """A text as the comparison sees it: no characters 128 to 255, other non-words are gaps.
+
+    Attributes:
+        tokens: Its words.
+        length: Length of the words joined by spaces.
+        letters: How often each character is in the joined words.
+    """
+
+    __slots__ = ("length", "letters", "tokens")
+
+    def __init__(self, text: str) -> None:
+        plain = _NOT_A_WORD.sub(" ", text.translate(_LATIN1_UPPER_HALF)).lower()
+        self.tokens = frozenset(plain.split())
+        joined = " ".join(self.tokens)
+        self.length = len(joined)
+        self.letters = dict(Counter(joined))
+
+
+_words = lru_cache(maxsize=1 << 13)(_Words)
 
 
 def _pairs(a: frozenset[str], b: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -46,38 +60,36 @@ def token_set_ratio(a: str, b: str) -> int:
 
     Source: thefuzz 0.19.0, ``fuzz.token_set_ratio`` with its ``difflib`` back-end.
     """
-    tokens_a, tokens_b = _tokens(a), _tokens(b)
+    tokens_a, tokens_b = _words(a).tokens, _words(b).tokens
     if not tokens_a or not tokens_b:
         return 0
     return max(_percent(*pair) for pair in _pairs(tokens_a, tokens_b))
 
 
-@lru_cache(maxsize=1 << 13)
-def _letters(tokens: frozenset[str]) -> tuple[int, dict[str, int]]:
-    """Length and letter counts of the joined words."""
-    joined = " ".join(tokens)
-    return len(joined), Counter(joined)
-
-
-def _may_match(a: frozenset[str], b: frozenset[str]) -> bool:
-    """Whether the letters the two have in common allow a score above the threshold."""
-    (length_a, letters_a), (length_b, letters_b) = _letters(a), _letters(b)
-    total = length_a + length_b
-    if round(200 * min(length_a, length_b) / total) <= THRESHOLD:
+def _may_match(a: _Words, b: _Words, common: frozenset[str]) -> bool:
+    """Whether the letters two texts have in common allow a score above the threshold."""
+    if common:
+        length = sum(map(len, common)) + len(common) - 1
+        if round(200 * length / (length + min(a.length, b.length))) > THRESHOLD:
+            return True
+    total = a.length + b.length
+    if round(200 * min(a.length, b.length) / total) <= THRESHOLD:
         return False
-    common = sum([min(count, letters_b.get(letter, 0)) for letter, count in letters_a.items()])
-    return round(200 * common / total) > THRESHOLD
+    other = b.letters
+    shared = 0
+    for letter, count in a.letters.items():
+        if letter in other:
+            shared += min(count, other[letter])
+    return round(200 * shared / total) > THRESHOLD
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 15)
 def is_match(a: str, b: str) -> bool:
     """Whether ``token_set_ratio(a, b)`` is above the threshold, without always computing it."""
-    tokens_a, tokens_b = _tokens(a), _tokens(b)
-    if not tokens_a or not tokens_b:
+    words_a, words_b = _words(a), _words(b)
+    if not words_a.tokens or not words_b.tokens:
         return False
-    common = tokens_a & tokens_b
-    if not common:
-        return _may_match(tokens_a, tokens_b) and token_set_ratio(a, b) > THRESHOLD
-    if len(common) == len(tokens_a) or len(common) == len(tokens_b):
+    common = words_a.tokens & words_b.tokens
+    if common and (common == words_a.tokens or common == words_b.tokens):
         return True
-    return token_set_ratio(a, b) > THRESHOLD
+    return _may_match(words_a, words_b, common) and token_set_ratio(a, b) > THRESHOLD

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 DEFAULT_NUM_PRODUCTS = 1000
 """Size of the embedded catalogue unless told otherwise."""
-_MOST_SHARED = 8
+_MOST_SHARED = 24
 
 
 class Shop:
@@ -145,7 +145,7 @@ class _Shared:
         with self._lock:
             if key not in self._values:
                 self._values[key] = make()
-                while len(self._values) > 3 * _MOST_SHARED:
+                while len(self._values) > _MOST_SHARED:
                     self._values.popitem(last=False)
             self._values.move_to_end(key)
             value: T = self._values[key]
