@@ -399,7 +399,7 @@ def test_snapshots_are_refused_where_not_offered():
 @pytest.mark.parametrize("env", [CounterEnv(), SlowCounterEnv(), QuizEnv()])
 def test_instances_can_be_copied_and_pickled_mid_episode(env):
     env.reset(seed=3)
-    action = calling(tool_call(next(iter(env.toolbox)).name, **({"amount": 2})))
+    action = calling(tool_call(next(iter(env.toolbox)).name, amount=2))
     for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
         assert twin.step(action)[:4] == copy.deepcopy(env).step(action)[:4]
         assert twin.running.messages is not env.running.messages
