@@ -142,7 +142,8 @@ class EpisodeRun:
         if self._episode.failure_class is None:
             self._stage = "eval"
         async with self._stages.eval.slot(self._stage_s):
-            return self._trace(await self._judged(self._episode, self._scoring))
+            verdict = await self._judged(self._episode, self._scoring)
+        return self._trace(verdict)
 
     async def _judged(self, episode: Episode, scoring: Scoring) -> Verdict:
         limit_s = self._setting.limits.eval_timeout_s

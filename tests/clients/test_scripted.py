@@ -24,7 +24,11 @@ async def test_is_a_model_client():
 
 async def test_list_is_played_per_session():
     client = ScriptedClient(["a", {"role": "assistant", "content": "b"}])
-    assert [await say(client, "1"), await say(client, "2"), await say(client, "1")] == ["a", "a", "b"]
+    assert [await say(client, "1"), await say(client, "2"), await say(client, "1")] == [
+        "a",
+        "a",
+        "b",
+    ]
     assert client.calls == 3
 
 
