@@ -19,8 +19,8 @@ GOOD_USAGE = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
 class ListServer:
     """Answers the k-th request with the k-th reply, the last one for ever.
 
-    A reply is a body (dict), `(status, body)`, `(status, body, headers)`, raw text, or a function of
-    the request's body that returns one of these.
+    A reply is a body (dict), `(status, body)`, `(status, body, headers)`, raw text, or a function
+    of the request's body that returns one of these.
     """
 
     def __init__(self) -> None:
@@ -30,6 +30,7 @@ class ListServer:
         self.in_flight = 0
         self.most_in_flight = 0
         self.gate: asyncio.Event | None = None
+        self.asked = asyncio.Event()
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -40,6 +41,7 @@ class ListServer:
             number = len(self.requests)
             self.requests.append(body)
             self.headers.append(dict(request.headers))
+            self.asked.set()
             if self.gate is not None:
                 await self.gate.wait()
             reply = self.replies[min(number, len(self.replies) - 1)]

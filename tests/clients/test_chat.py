@@ -440,8 +440,7 @@ async def test_cancelled_call_frees_its_slot(server, make_client, reply):
     server.gate = asyncio.Event()
     client = make_client(max_concurrency=1)
     first = asyncio.create_task(ask(client))
-    while not server.requests:
-        await asyncio.sleep(0)
+    await server.asked.wait()
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     server.gate.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -117,6 +118,7 @@ class WatchedClient(ScriptedClient):
         super().__init__(policy, **kwargs)
         self.open: set[str] = set()
         self.released: list[str] = []
+        self.ten_released = asyncio.Event()
         self.seen: list[tuple[list[Any], SamplingParams, str]] = []
 
     async def complete(
@@ -128,7 +130,19 @@ class WatchedClient(ScriptedClient):
 
     async def release(self, session: str) -> None:
         self.released.append(session)
+        if len(self.released) == 10:
+            self.ten_released.set()
         await super().release(session)
+
+
+class Kept:
+    """A writer that keeps traces in memory."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+
+    def write(self, trace: Trace) -> None:
+        self.traces.append(trace)
 
 
 async def never(*args: Any) -> None:
@@ -218,7 +232,7 @@ async def test_every_prompt_extends_the_one_before():
     client = WatchedClient([ADD, {**ADD, "content": "Hm"}, SUBMIT])
     (trace,) = await play(Engine(CounterEnv, client=client))
     prompts = [messages for messages, _, _ in client.seen]
-    for shorter, longer in zip(prompts, prompts[1:], strict=False):
+    for shorter, longer in itertools.pairwise(prompts):
         assert longer[: len(shorter)] == shorter
     assert list(trace.messages[: len(prompts[-1])]) == prompts[-1]
     ids = [c["id"] for m in prompts[-1] for c in m.get("tool_calls", ())]
@@ -372,8 +386,7 @@ async def test_slow_judge_holds_neither_a_run_slot_nor_an_env():
     client = WatchedClient(solve)
     engine = Engine(maker, client=client, limits=limits)
     batch = asyncio.create_task(play(engine, 10))
-    while len(client.released) < 10:
-        await asyncio.sleep(0.001)
+    await client.ten_released.wait()
     assert len(maker.made) <= 2
     release.set()
     assert [trace.reward for trace in await batch] == [1.0] * 10
@@ -630,12 +643,11 @@ async def test_abnormal_failure_rate_stops_the_run_with_its_cause():
     """E02: no request after the stop."""
     client = WatchedClient([DOWN])
     limits = Limits(concurrency=4, min_failures=10, max_failure_rate=0.5)
-    engine = Engine(CounterEnv, client=client, limits=limits)
-    got = []
+    kept = Kept()
+    engine = Engine(CounterEnv, client=client, limits=limits, writer=kept)
     with pytest.raises(RolloutStopped, match=r"10 of 10 episodes failed \(infra 10\).*no conn"):
-        async for trace in engine.run([EpisodeRequest(seed=k) for k in range(1000)]):
-            got.append(trace)
-    assert 10 <= len(got) < 30
+        await play(engine, 1000)
+    assert 10 <= len(kept.traces) < 30
     calls = client.calls
     await asyncio.sleep(0.01)
     assert client.calls == calls < 30

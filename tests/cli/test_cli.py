@@ -1,0 +1,431 @@
+"""The command line: help that teaches, one clear line for what is wrong, nothing half-written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import agentgym
+from agentgym.cli import command_names, main
+from agentgym.traces import read_traces
+
+ENV = "agentgym/WebShop-v0"
+SMALL = ["rollout", "--env", ENV, "--env-kwargs", "num_products=60", "--quiet"]
+RULE = [*SMALL, "--policy", "rule"]
+
+
+@pytest.fixture
+def agentgym_command(capsys, monkeypatch, tmp_path):
+    """Runs the command in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        code = main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def assert_one_line(err: str) -> None:
+    assert err.startswith("agentgym")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+# --- dispatch ---------------------------------------------------------------------------------
+
+
+def test_every_command_has_help_with_an_example(agentgym_command):
+    code, out, _ = agentgym_command("--help")
+    assert code == 0
+    for name in command_names():
+        assert name in out
+        code, text, _ = agentgym_command(name, "--help")
+        assert code == 0
+        assert f"agentgym {name}" in text.partition("xample")[2], f"{name} shows no example"
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["nope"], ["rollout"], ["rollout", "--nope"], ["envs", "--env", "x"]]
+)
+def test_wrong_usage_is_one_line(agentgym_command, args):
+    code, out, err = agentgym_command(*args)
+    assert (code, out) == (2, "")
+    assert_one_line(err)
+    assert "--help" in err
+
+
+def test_version(agentgym_command):
+    assert agentgym_command("--version")[1] == f"agentgym {agentgym.__version__}\n"
+
+
+@pytest.mark.parametrize("module", ["agentgym", "agentgym.cli"])
+def test_runs_as_a_module(module):
+    found = subprocess.run(
+        [sys.executable, "-m", module, "envs"], capture_output=True, text=True, check=True
+    )
+    assert ENV in found.stdout
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from agentgym.cli import main; main(['rollout', '--help']); "
+        "print(sorted({'openai', 'torch', 'vllm', 'trl', 'rich'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_reader_that_goes_away_is_no_error():
+    found = subprocess.run(
+        f"{sys.executable} -m agentgym webshop-stats --env-kwargs num_products=60 | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in found.stderr
+
+
+# --- envs, webshop-stats ----------------------------------------------------------------------
+
+
+def test_envs_lists_every_id(agentgym_command):
+    code, out, _ = agentgym_command("envs")
+    assert code == 0
+    assert ENV in out
+
+
+def test_webshop_stats(agentgym_command):
+    code, out, _ = agentgym_command("webshop-stats", "--env-kwargs", "num_products=60")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [
+        "train",
+        "validation",
+        "test",
+        "all",
+    ]
+    code, out, _ = agentgym_command("webshop-stats", "--json", "--env-kwargs", "num_products=60")
+    assert json.loads(out)["n_products"] == 60
+
+
+@pytest.mark.parametrize("pair", ["nope=1", "goals=odd", "num_products", "data=no/such/folder"])
+def test_webshop_stats_refuses_what_it_does_not_know(agentgym_command, pair):
+    code, _, err = agentgym_command("webshop-stats", "--env-kwargs", pair)
+    assert code == 1
+    assert_one_line(err)
+
+
+# --- rollout ----------------------------------------------------------------------------------
+
+
+def test_rollout_writes_traces_summary_and_config(agentgym_command, tmp_path):
+    code, out, err = agentgym_command(*RULE, "--split", "validation", "-n", 8, "--out", "x")
+    assert (code, err) == (0, "")
+    traces = list(read_traces(tmp_path / "x" / "traces.jsonl"))
+    assert len({trace.task_id for trace in traces}) == len(traces) == 8
+    assert {trace.split for trace in traces} == {"validation"}
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert summary["n_total"] == summary["n_scored"] == 8
+    assert 0 <= summary["reward"]["mean"] <= 1
+    config = json.loads((tmp_path / "x" / "config.json").read_text())
+    assert config["env_kwargs"] == {"num_products": 60, "split": "validation"}
+    for word in ("reward", "success", "completion", "truncation", "malformed", "masked", "tokens"):
+        assert word in out
+    assert f"{summary['reward']['mean']:.4f} ±" in out
+
+
+def test_samples_of_each_task(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "-n", 2, "--samples", 3, "--out", "x")
+    traces = list(read_traces(tmp_path / "x" / "traces.jsonl"))
+    assert sorted(trace.sample for trace in traces) == [0, 0, 1, 1, 2, 2]
+    assert {trace.group for trace in traces} == {trace.task_id for trace in traces}
+
+
+def test_named_tasks(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "--task", "webshop/human/3", "--out", "x")
+    (trace,) = read_traces(tmp_path / "x" / "traces.jsonl")
+    assert trace.task_id == "webshop/human/3"
+
+
+def test_max_turns_caps_the_episode(agentgym_command, tmp_path):
+    code, _, _ = agentgym_command(*RULE, "-n", 2, "--max-turns", 2, "--out", "x")
+    assert code == 0
+    for trace in read_traces(tmp_path / "x" / "traces.jsonl"):
+        assert (trace.truncation_reason, len(trace.turns)) == ("turns", 2)
+
+
+def test_two_runs_have_two_folders(agentgym_command, tmp_path):
+    """H11."""
+    for _ in range(2):
+        assert agentgym_command(*RULE, "-n", 1)[0] == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command):
+    args = [arg for arg in RULE if arg != "--quiet"]
+    code, out, err = agentgym_command(*args, "-n", 2, "--out", "x")
+    assert code == 0
+    assert "2/2 episodes" in err
+    assert "2/2" not in out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--env", "agentgym/Webshop-v0", "--policy", "rule"], "did you mean"),
+        (["--env", "nowhere/Nothing-v0", "--policy", "rule"], "no env 'nowhere/Nothing-v0'"),
+        (["--env", ENV], "say who plays"),
+        (["--env", ENV, "--model", "m"], "say who plays"),
+        (["--env", ENV, "--policy", "rule", "--model", "m"], "either --policy"),
+        (["--env", ENV, "--policy", "wise"], "it has oracle, random, rule"),
+        (["--env", ENV, "--policy", "rule", "--split", "nope"], "'train', 'validation', 'test'"),
+        (["--env", ENV, "--policy", "rule", "--task", "webshop/human/x"], "no task"),
+        (["--env", ENV, "--policy", "rule", "--task", "t", "-n", "2"], "either -n or --task"),
+        (["--env", ENV, "--policy", "rule", "-n", "0"], "must be 1 to"),
+        (["--env", ENV, "--policy", "rule", "-n", "999999"], "several rollouts"),
+        (["--env", ENV, "--policy", "rule", "--samples", "0"], "--samples"),
+        (["--env", ENV, "--policy", "rule", "--env-kwargs", "colour=1"], "no parameter 'colour'"),
+        (["--env", ENV, "--policy", "rule", "--env-kwargs", "max_turns=0"], "max_turns"),
+        (["--env", ENV, "--policy", "rule", "--env-kwargs", "max_turns"], "KEY=VALUE"),
+        (["--env", ENV, "--policy", "rule", "--env-kwargs", "a=1", "a=2"], "given twice"),
+        (["--env", ENV, "--policy", "rule", "--env-kwargs", "data=no/such"], "no/such"),
+        (["--env", ENV, "--policy", "rule", "--temperature", "-1"], "temperature: .*got -1.0"),
+        (["--env", ENV, "--policy", "rule", "--max-tokens", "0"], "max_tokens"),
+        (["--env", ENV, "--policy", "rule", "--concurrency", "0"], "concurrency"),
+        (["--env", ENV, "--policy", "rule", "--resume"], "--resume needs --out"),
+        (["--env", ENV, "--policy", "rule", "--resume", "--out", "x"], "no run to go on with"),
+        (["--env", ENV, "--policy", "rule", "--retry-masked"], "goes with --resume"),
+        (["--env", ENV, "--base-url", "localhost:1", "--model", "m"], "http://"),
+        (["--env", ENV, "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], "is the server"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing_behind(agentgym_command, tmp_path, args, message):
+    code, out, err = agentgym_command("rollout", *args)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert re.search(message, err), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_in_use_is_refused_without_resume(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "-n", 1, "--out", "x")
+    before = (tmp_path / "x" / "traces.jsonl").read_text()
+    code, _, err = agentgym_command(*RULE, "-n", 1, "--out", "x")
+    assert code == 1
+    assert_one_line(err)
+    assert "--resume" in err
+    assert (tmp_path / "x" / "traces.jsonl").read_text() == before
+
+
+# --- resume -----------------------------------------------------------------------------------
+
+
+def test_resume_runs_exactly_what_is_missing(agentgym_command, tmp_path):
+    """H05: killed at 12 of 20, the 12th line torn."""
+    agentgym_command(*RULE, "-n", 20, "--out", "x")
+    path = tmp_path / "x" / "traces.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:11]) + lines[11][:100])
+    (tmp_path / "x" / "summary.json").unlink()
+    code, out, _ = agentgym_command(*RULE, "-n", 20, "--out", "x", "--resume")
+    assert code == 0
+    assert "20 (20 scored, 20 tasks)" in out
+    traces = list(read_traces(path, on_torn=lambda number: None))
+    assert len(traces) == len({trace.task_id for trace in traces}) == 20
+    kept = [json.loads(line)["trace_id"] for line in lines[:11]]
+    assert [trace.trace_id for trace in traces[:11]] == kept
+
+
+def test_resume_may_ask_for_more_and_with_nothing_to_do_only_reports(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "-n", 2, "--out", "x")
+    agentgym_command(*RULE, "-n", 4, "--out", "x", "--resume")
+    before = (tmp_path / "x" / "traces.jsonl").read_text()
+    code, out, _ = agentgym_command(*RULE, "-n", 4, "--out", "x", "--resume")
+    assert code == 0
+    assert "4 (4 scored" in out
+    assert (tmp_path / "x" / "traces.jsonl").read_text() == before
+
+
+def test_resume_of_another_run_is_refused(agentgym_command):
+    agentgym_command(*RULE, "-n", 2, "--out", "x")
+    code, _, err = agentgym_command(*RULE, "-n", 2, "--seed", 7, "--out", "x", "--resume")
+    assert code == 1
+    assert_one_line(err)
+    assert "seed=0, this is 7" in err
+
+
+# --- with a server ----------------------------------------------------------------------------
+
+
+class ModelServer:
+    """A chat-completions server in a thread; `answer` maps a request's body to (status, body)."""
+
+    def __init__(self, answer) -> None:
+        outer = self
+        self.bodies: list[dict] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.bodies.append(body)
+                status, reply = answer(body)
+                data = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *args: None  # clients that went away
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def model_server():
+    made = []
+
+    def make(answer) -> ModelServer:
+        made.append(ModelServer(answer))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def says(text: str):
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 10, "completion_tokens": 4}
+    choices = [{"message": message, "finish_reason": "stop"}]
+    return lambda body: (200, {"choices": choices, "usage": usage})
+
+
+def with_server(server, *more: str) -> list[str]:
+    return [*SMALL, "--base-url", server.url, "--model", "m", *more]
+
+
+def test_rollout_against_a_server(agentgym_command, model_server, tmp_path):
+    server = model_server(says("search[shoes]"))
+    args = ["-n", "3", "--max-turns", "2", "--temperature", "0.5", "--max-tokens", "16"]
+    code, out, err = agentgym_command(*with_server(server, *args, "--out", "x"))
+    assert (code, err) == (0, "")
+    assert len(server.bodies) == 1 + 6, "one request to see that the server is right, then turns"
+    assert {body["temperature"] for body in server.bodies[1:]} == {0.5}
+    assert all(body["tools"] for body in server.bodies)
+    assert "60 in (0 cached), 24 out" in out
+    for trace in read_traces(tmp_path / "x" / "traces.jsonl"):
+        assert trace.policy["model"] == "m"
+        assert [turn.usage.completion_tokens for turn in trace.turns] == [4, 4]
+
+
+def test_text_mode_sends_no_tools(agentgym_command, model_server):
+    server = model_server(says("search[shoes]"))
+    agentgym_command(*with_server(server, "-n", "1", "--max-turns", "1", "--tool-calls", "text"))
+    assert not any("tools" in body for body in server.bodies)
+
+
+def test_wrong_model_is_one_line_before_any_episode(agentgym_command, model_server, tmp_path):
+    error = {"error": {"message": "The model `m` does not exist."}}
+    server = model_server(lambda body: (404, error))
+    code, out, err = agentgym_command(*with_server(server))
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert "'m'" in err
+    assert server.url in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_server_that_dies_midway_stops_the_run_and_keeps_what_there_is(
+    agentgym_command, model_server, tmp_path
+):
+    def answer(body):
+        if len(server.bodies) > 7:
+            return 400, {"error": {"message": "out of order"}}
+        return says("search[shoes]")(body)
+
+    server = model_server(answer)
+    args = ["-n", "60", "--max-turns", "2", "--concurrency", "1", "--out", "x"]
+    code, _, err = agentgym_command(*with_server(server, *args))
+    assert code == 1
+    assert_one_line(err)
+    assert "out of order" in err
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert (summary["n_scored"], summary["failures"]["infra"] >= 20) == (3, True)
+    server_again = model_server(says("search[shoes]"))
+    code, out, _ = agentgym_command(*with_server(server_again, *args, "--resume", "--retry-masked"))
+    assert code == 0
+    assert "60 (60 scored, 60 tasks)" in out
+
+
+def test_key_reaches_the_server_and_no_file(agentgym_command, model_server, tmp_path, monkeypatch):
+    """J10."""
+    monkeypatch.setenv("SOME_KEY", "sk-test-123456")
+    server = model_server(says("search[sk-test-123456]"))
+    url = server.url.replace("http://", "http://user:pa55word@")
+    args = ["-n", "1", "--max-turns", "1", "--api-key-env", "SOME_KEY", "--out", "x"]
+    code, out, err = agentgym_command(*SMALL, "--base-url", url, "--model", "m", *args)
+    assert code == 0
+    written = "".join(p.read_text() for p in (tmp_path / "x").iterdir())
+    for secret in ("sk-test-123456", "pa55word"):
+        assert secret not in written + out + err
+
+
+def test_interrupt_keeps_what_has_finished_and_exits_130(tmp_path, model_server):
+    release = threading.Event()
+
+    def answer(body):
+        if len(server.bodies) > 5:
+            release.wait(60)
+        return says("search[shoes]")(body)
+
+    server = model_server(answer)
+    args = with_server(server, "-n", "30", "--max-turns", "1", "--concurrency", "2", "--out", "x")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentgym", *args],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(agentgym.__file__).parents[1])},
+    )
+    path = tmp_path / "x" / "traces.jsonl"
+    while process.poll() is None and not (
+        path.exists() and path.read_text().count("\n") >= 4 and len(server.bodies) > 5
+    ):
+        pass
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    release.set()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "--resume" in err
+    count = len(list(read_traces(path)))
+    assert f"{count} ({count} scored" in out
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["n_total"] == count
+
+
+def test_command_works_inside_a_program_that_has_run_a_loop(agentgym_command):
+    asyncio.run(asyncio.sleep(0))
+    assert agentgym_command(*RULE, "-n", 1, "--out", "x")[0] == 0
+    assert agentgym_command(*RULE, "-n", 1, "--out", "y")[0] == 0
