@@ -148,7 +148,7 @@ _NUMBERS = f"N{_X}(?:(?:[UB]{_X})?N{_X})*"
 _UNIT = f"(?:(?:{_LETTERS}|{_NUMBERS})+|(?:K{_X})+)"
 _WORD = re.compile(
     f"(?:E{_X})*{_UNIT}(?:(?:E{_X})+{_UNIT})*(?:E{_X})*"
-    f"|P[XM]*(?:Z(?:P[XM]*))*{_X}|R{_X}R{_X}|(?:S{_X})+|[IH]{_X}"
+    f"|PX*(?:ZPX*)*{_X}|R{_X}R{_X}|(?:S{_X})+|[IH]{_X}"
 )
 
 

@@ -122,6 +122,8 @@ class WebShopEnv(AgentEnv):
         for name, count in (("num_products", num_products), ("limit_goals", limit_goals)):
             if count is not None:
                 _check_count(name, count)
+        for name, seed in (("data_seed", data_seed), ("catalogue_seed", catalogue_seed)):
+            _check_seed(name, seed)
         super().__init__(
             tools=ToolBox([Tool(self.search, inline=True), Tool(self.click, inline=True)]),
             judge=PurchaseVerifier(),
@@ -345,3 +347,8 @@ def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{name}={value!r}: use a whole number of at least 1")
+
+
+def _check_seed(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}={value!r}: use a whole number")

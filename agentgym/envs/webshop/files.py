@@ -31,6 +31,13 @@ def iterate_json_list(path: Path) -> Iterator[Any]:
     Raises:
         DataError: If the file is not one JSON list.
     """
+    try:
+        yield from _entries(path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text: {error}") from error
+
+
+def _entries(path: Path) -> Iterator[Any]:
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8") as file:
         text = file.read(_CHUNK).lstrip()

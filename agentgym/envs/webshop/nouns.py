@@ -51,6 +51,7 @@ class RecordedNouns:
         return rule_nouns(name) if found is None else found
 
 
+@lru_cache(maxsize=1)
 def _spacy_nouns() -> NounFinder:
     try:
         import spacy
@@ -69,9 +70,9 @@ def _spacy_nouns() -> NounFinder:
     return find
 
 
-def _recorded_nouns(path: Path) -> NounFinder:
-    if not path.is_file():
-        raise ConfigError(f"nouns={str(path)!r}: use 'rule', 'spacy' or the path of a JSON file")
+@lru_cache(maxsize=8)
+def _recorded_nouns(path: Path, changed_ns: int) -> NounFinder:
+    """Read a file of nouns; ``changed_ns`` makes a changed file a new one to the cache."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -84,7 +85,6 @@ def _recorded_nouns(path: Path) -> NounFinder:
     return RecordedNouns(table)
 
 
-@lru_cache(maxsize=8)
 def noun_finder(nouns: str) -> NounFinder:
     """Return the noun finder a parameter value names.
 
@@ -98,4 +98,9 @@ def noun_finder(nouns: str) -> NounFinder:
     """
     if nouns == "rule":
         return rule_nouns
-    return _spacy_nouns() if nouns == "spacy" else _recorded_nouns(Path(nouns))
+    if nouns == "spacy":
+        return _spacy_nouns()
+    path = Path(nouns).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"nouns={nouns!r}: use 'rule', 'spacy' or the path of a JSON file")
+    return _recorded_nouns(path, path.stat().st_mtime_ns)

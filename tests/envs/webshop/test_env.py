@@ -215,6 +215,8 @@ def test_global_random_state_is_left_alone(make_env):
         ("num_products", 0, "at least 1"),
         ("limit_goals", "all", "at least 1"),
         ("max_turns", 0, "at least 1"),
+        ("data_seed", "0", "a whole number"),
+        ("catalogue_seed", None, "a whole number"),
         ("nouns", "verbs", "'rule', 'spacy'"),
     ],
 )

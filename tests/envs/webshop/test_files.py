@@ -34,6 +34,13 @@ def test_file_that_is_not_a_list_is_an_error_naming_it(tmp_path, text):
         list(iterate_json_list(path))
 
 
+def test_file_of_another_encoding_is_an_error_naming_it(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_bytes('["é"]'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"list\.json: not UTF-8"):
+        list(iterate_json_list(path))
+
+
 @pytest.fixture
 def copied(synth, tmp_path):
     folder = tmp_path / "shop"

@@ -1,8 +1,11 @@
 import json
+import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from agentgym.envs.webshop import nouns
 from agentgym.envs.webshop.nouns import noun_finder, rule_nouns
 from agentgym.errors import ConfigError, DataError, MissingExtraError
 
@@ -36,6 +39,26 @@ def test_file_of_another_form_is_an_error_naming_it(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match="nouns.json"):
         noun_finder(str(path))
+
+
+def test_spacy_gives_lower_cased_nouns_and_proper_nouns(monkeypatch):
+    tags = {"Red": "ADJ", "Shoe": "NOUN", "Acme": "PROPN"}
+
+    def model(name):
+        return [SimpleNamespace(text=word, pos_=tags[word]) for word in name.split()]
+
+    monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load=lambda name: model))
+    nouns._spacy_nouns.cache_clear()
+    assert noun_finder("spacy")("Acme Red Shoe") == ("acme", "shoe")
+    nouns._spacy_nouns.cache_clear()
+
+
+def test_changed_file_is_read_again(tmp_path):
+    path = tmp_path / "nouns.json"
+    for stamp, found in ((1, "shoe"), (2, "boot")):
+        path.write_text(json.dumps({"Red Shoe": [found]}), encoding="utf-8")
+        os.utime(path, ns=(stamp, stamp))
+        assert noun_finder(str(path))("Red Shoe") == (found,)
 
 
 def test_missing_spacy_says_how_to_install_it(monkeypatch):
