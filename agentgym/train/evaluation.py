@@ -1,0 +1,162 @@
+"""How good the policy in a trainer is on tasks it isn't trained on.
+
+Played by the same engine, on the same colocated vLLM, with the same ids and sampling as the
+training rollouts, so a difference between two evaluations is a difference between two policies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.client import SamplingParams
+from agentgym.errors import TrainingError
+from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
+from agentgym.rollout.summary import clustered_stderr
+from agentgym.trace import Trace
+from agentgym.traces import TraceWriter
+from agentgym.train.colocated import ColocatedClient
+from agentgym.train.tokens import ChatCodec
+from agentgym.types import Record
+
+NORMAL_95 = 1.959963984540054
+"""Half width of a central 95 % interval in standard errors, for a normal distribution."""
+
+
+class Estimate(Record):
+    """A mean over episodes with its 95 % interval."""
+
+    mean: float
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+    stderr: float
+    """Standard error, clustered by task: rollouts of one task are not independent."""
+    n_episodes: int
+    n_tasks: int
+
+    def above(self, other: Estimate) -> bool:
+        """Whether this interval lies wholly above the other."""
+        return self.low > other.high
+
+    def overlaps(self, other: Estimate) -> bool:
+        """Whether the two intervals share a value."""
+        return self.low <= other.high and other.low <= self.high
+
+
+class Evaluation(Record):
+    """What a policy achieved on a set of tasks; masked episodes are counted and left out."""
+
+    success: Estimate
+    """Share of episodes with the task solved."""
+    reward: Estimate
+    turns: float
+    """Mean turns per episode."""
+    truncated: float
+    """Share of episodes cut by a limit."""
+    malformed: float
+    """Share of episodes with a call that could not be read."""
+    n_masked: int
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace]) -> Evaluation:
+        """Add up traces.
+
+        Raises:
+            TrainingError: If fewer than two tasks have a scored episode: there is no interval then.
+        """
+        scored = [trace for trace in traces if trace.scored]
+        n = len(scored)
+        if len({trace.task_id for trace in scored}) < 2:
+            raise TrainingError(
+                f"{n} of {len(traces)} evaluation episodes were scored; an interval needs at least "
+                "two tasks"
+            )
+        tasks = [trace.task_id for trace in scored]
+        return cls(
+            success=_estimate([float(t.verdict.correct is True) for t in scored], tasks),
+            reward=_estimate([t.reward or 0.0 for t in scored], tasks),
+            turns=sum(len(t.turns) for t in scored) / n,
+            truncated=sum(t.truncated for t in scored) / n,
+            malformed=sum(t.malformed_calls > 0 for t in scored) / n,
+            n_masked=len(traces) - n,
+        )
+
+
+def _estimate(values: Sequence[float], tasks: Sequence[str | None]) -> Estimate:
+    """Mean and normal 95 % interval.
+
+    Source: Miller, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
+    """
+    mean = math.fsum(values) / len(values)
+    stderr = clustered_stderr(values, tasks)
+    assert stderr is not None  # there are two tasks
+    return Estimate(
+        mean=mean,
+        low=mean - NORMAL_95 * stderr,
+        high=mean + NORMAL_95 * stderr,
+        stderr=stderr,
+        n_episodes=len(values),
+        n_tasks=len(set(tasks)),
+    )
+
+
+def evaluate(
+    trainer: Any,
+    env_id: str,
+    *,
+    tasks: Sequence[str],
+    env_kwargs: Mapping[str, Any] | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    max_turn_tokens: int = 256,
+    traces: Path | None = None,
+    progress: bool | Progress | None = None,
+) -> list[Trace]:
+    """Play tasks with the trainer's present weights, at the temperature it trains with.
+
+    Args:
+        trainer: A `GRPOTrainer` with colocated vLLM, before, between or after training steps.
+        env_id: Environment id.
+        tasks: Task ids.
+        env_kwargs: The environment's parameters, such as the split.
+        samples: Episodes per task.
+        seed: Fixes every sampling seed.
+        max_turn_tokens: Tokens the policy may sample per turn.
+        traces: File that takes the traces.
+        progress: See `agentgym.rollout.Engine`.
+    """
+    generation = trainer.vllm_generation
+    generation.sync_weights()
+    if generation.llm.reset_prefix_cache() is False:
+        raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
+    llm_engine = generation.llm.llm_engine
+    codec = ChatCodec(trainer.processing_class, stop_ids=trainer.eos_token_ids)
+    client = ColocatedClient(
+        llm_engine, codec=codec, max_context=llm_engine.vllm_config.model_config.max_model_len
+    )
+    requests = [
+        EpisodeRequest(task_id=task, seed=derived_seed(seed, task), group=task, sample=sample)
+        for task in tasks
+        for sample in range(samples)
+    ]
+    writer = TraceWriter(traces) if traces is not None else None
+    engine = Engine(
+        env_id,
+        client=client,
+        sampling=SamplingParams(temperature=trainer.temperature, max_tokens=max_turn_tokens),
+        env_kwargs=env_kwargs,
+        limits=Limits(concurrency=256, init_concurrency=64, eval_concurrency=256),
+        writer=writer,
+        progress=progress,
+        policy_name=trainer.model.name_or_path,
+    )
+    try:
+        return engine.run_blocking(requests)
+    finally:
+        engine.close()
+        if writer is not None:
+            writer.close()
