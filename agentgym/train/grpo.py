@@ -191,7 +191,7 @@ def _check_fit(
     try:
         codec = ChatCodec(
             tokenizer,
-            stop_ids=[tokenizer.eos_token_id],
+            stop_ids=_stop_ids(config.model, tokenizer),
             template_kwargs=config.grpo.get("chat_template_kwargs"),
         )
         opening = preflight(env, codec)
@@ -276,6 +276,18 @@ def _load_tokenizer(model: str) -> tuple[Any, int]:
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"the tokenizer of {model!r} has no eos_token; nothing would end a turn")
     return tokenizer, int(getattr(model_config, "max_position_embeddings", 0) or DEFAULT_CONTEXT)
+
+
+def _stop_ids(model: str, tokenizer: Any) -> list[int]:
+    """The tokenizer's and the model's own, as TRL collects them."""
+    from transformers import GenerationConfig
+
+    try:
+        declared = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:  # no generation_config.json
+        declared = None
+    ids = [declared] if isinstance(declared, int) else list(declared or ())
+    return ids if tokenizer.eos_token_id in ids else [tokenizer.eos_token_id, *ids]
 
 
 def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:

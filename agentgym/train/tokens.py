@@ -20,10 +20,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jinja2
+
 from agentgym.errors import TrainingError
 from agentgym.trace import Trace
 from agentgym.types import Message, ToolSpec
 
+_TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+"""What a chat template raises when it refuses a conversation or was not written for it."""
 _STAND_IN = "agentgym stand-in"
 _CALL_TAG = re.compile(
     r"</?tool_calls?>|\[TOOL_CALLS\]|<\|python_tag\|>|<function=|<\|tool_call\|?>|<｜tool▁calls?▁begin｜>"
@@ -114,22 +118,37 @@ class ChatCodec:
                 messages follow it.
         """
         calls = _stand_in_calls(assistant) if self.native_tools else []
-        stand_in: Message = {"role": "assistant", "content": "" if calls else _STAND_IN}
-        if calls:
-            stand_in["tool_calls"] = calls
-        names = {call["id"]: call["function"]["name"] for call in calls}
-        named = [_with_name(message, names) for message in new_messages]
-        guarded, hidden = self._guard(named)
-        opening: list[Message] = [{"role": "user", "content": "."}, stand_in]
-        closed = self._render(opening, tools, generation=False)
-        full = self._render([*opening, *guarded], tools, generation=True)
-        start = self._end_of_reply(closed, called=bool(calls))
-        if full[:start] != closed[:start]:
-            raise TrainingError(self._not_preserving(closed, full))
+        try:
+            full, hidden, start = self._continued(calls, new_messages, tools)
+        except _TEMPLATE_ERRORS:
+            if len(calls) < 2:
+                raise
+            # Some templates take one call per message (Llama 3). What follows the message is the
+            # same, and that is all that is read here.
+            full, hidden, start = self._continued(calls[:1], new_messages, tools)
         tail = self._encode(full[start:], hidden)
         if sampled and tail and sampled[-1] == tail[0]:
             return tail[1:]
         return tail
+
+    def _continued(
+        self, calls: Sequence[Message], new_messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> tuple[str, list[str], int]:
+        """A stand-in conversation with the new messages, and where its assistant message ends."""
+        stand_in: Message = {"role": "assistant", "content": "" if calls else _STAND_IN}
+        if calls:
+            stand_in["tool_calls"] = list(calls)
+        names = {call["id"]: call["function"]["name"] for call in calls}
+        last = calls[-1]["function"]["name"] if calls else ""
+        guarded, hidden = self._guard([_with_name(m, names, last) for m in new_messages])
+        user: Message = {"role": "user", "content": "."}
+        before = self._render([user], tools, generation=False)
+        closed = self._render([user, stand_in], tools, generation=False)
+        full = self._render([user, stand_in, *guarded], tools, generation=True)
+        start = self._end_of_reply(before, closed, called=bool(calls))
+        if full[:start] != closed[:start]:
+            raise TrainingError(self._not_preserving(closed, full))
+        return full, hidden, start
 
     def check(self, opening: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         """Establish that the template can be extended turn by turn.
@@ -168,31 +187,29 @@ class ChatCodec:
         ]
         if self.native_tools and tools:
             function = {"name": tools[0]["function"]["name"], "arguments": {}}
-            calls = [{"id": f"call_{i}", "type": "function", "function": function} for i in (0, 1)]
-            results = [{"role": "tool", "tool_call_id": c["id"], "content": "."} for c in calls]
+            calls = [{"id": "call_0", "type": "function", "function": function}]
             called = {"role": "assistant", "content": "", "tool_calls": calls}
-            follow_ups = [(called, [*results]), *follow_ups]
+            result = {"role": "tool", "tool_call_id": "call_0", "content": "."}
+            follow_ups = [(called, [_with_name(result, {}, function["name"])]), *follow_ups]
         try:
             history = list(opening)
             for assistant, new_messages in follow_ups:
                 prompt = self._render(history, tools, generation=True)
-                names = dict.fromkeys(("call_0", "call_1"), "") | {
-                    c["id"]: c["function"]["name"] for c in assistant.get("tool_calls", ())
-                }
+                before = self._render(history, tools, generation=False)
                 history.append(assistant)
                 closed = self._render(history, tools, generation=False)
                 if not closed.startswith(prompt):
                     return "the opening of an assistant message changes once the message is there"
-                history += [_with_name(message, names) for message in new_messages]
+                history += new_messages
                 full = self._render(history, tools, generation=True)
-                start = self._end_of_reply(closed, called="tool_calls" in assistant)
+                start = self._end_of_reply(before, closed, called="tool_calls" in assistant)
                 if full[:start] != closed[:start]:
                     role = new_messages[0]["role"]
                     return f"a message is rendered differently once a {role} message follows"
                 self.suffix_ids((), assistant, new_messages, tools)
         except TrainingError as error:
             return str(error)
-        except Exception as error:  # a template's own refusal, in whatever class jinja gives it
+        except _TEMPLATE_ERRORS as error:
             return f"it fails on an ordinary conversation ({type(error).__name__}: {error})"
         return None
 
@@ -209,17 +226,20 @@ class ChatCodec:
         )
         return text
 
-    def _end_of_reply(self, closed: str, *, called: bool) -> int:
-        """Where, in a rendered conversation, the last assistant message's stop token starts."""
+    def _end_of_reply(self, before: str, closed: str, *, called: bool) -> int:
+        """Where, in a rendered conversation, the last assistant message's stop token starts.
+
+        Some templates have none: the next message's header is what ends the turn (GLM).
+
+        Args:
+            before: The conversation without that message.
+            closed: The conversation, nothing after the message.
+            called: Whether the message makes calls; their rendering is then left out by looking
+                from the end.
+        """
         if called:
-            start = max((closed.rfind(stop) for stop in self._stop_texts), default=-1)
-            if start < 0:
-                raise TrainingError(
-                    "the chat template ends a message with tool calls with none of the stop tokens "
-                    f"{', '.join(self._stop_texts)}; add its own to eos_token_id in the model's "
-                    "generation_config.json"
-                )
-            return start
+            stop = max((closed.rfind(stop) for stop in self._stop_texts), default=-1)
+            return stop if stop >= len(before) else len(closed)
         after = closed.rindex(_STAND_IN) + len(_STAND_IN)
         stops = [at for stop in self._stop_texts if (at := closed.find(stop, after)) >= 0]
         return min(stops, default=after)
@@ -344,11 +364,11 @@ def _stand_in_calls(assistant: Message) -> list[Message]:
     ]
 
 
-def _with_name(message: Message, names: Mapping[str, str]) -> Message:
+def _with_name(message: Message, names: Mapping[str, str], default: str) -> Message:
     """A tool message with its tool's name, which some templates ask for."""
     if message.get("role") != "tool" or "name" in message:
         return message
-    return {**message, "name": names.get(message.get("tool_call_id", ""), "")}
+    return {**message, "name": names.get(message.get("tool_call_id", ""), default)}
 
 
 @dataclass(frozen=True)

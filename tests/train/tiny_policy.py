@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 
 from agentgym.core import AgentEnv, TextCall
+from agentgym.errors import JudgeError
 from agentgym.judge import Score
 from agentgym.tools import Tool
 from agentgym.types import Episode, Message, Task
@@ -75,7 +76,12 @@ def save_policy(folder: Path, *, seed: int = 0) -> Path:
 class _YesJudge:
     inline = True
 
+    def __init__(self, unscored: Sequence[str]) -> None:
+        self.unscored = unscored
+
     async def score(self, episode: Episode) -> Score:
+        if episode.task.task_id in self.unscored:
+            raise JudgeError("no verdict")
         said = "".join(str(turn.message.get("content")) for turn in episode.turns)
         return Score(total=min(said.count("yes") / 4, 1.0), components={"yes": said.count("yes")},
                      completed=episode.terminated, correct=said.count("yes") > 3)  # fmt: skip
@@ -86,11 +92,21 @@ class GuessEnv(AgentEnv):
 
     option_keys = AgentEnv.option_keys
 
-    def __init__(self, *, tasks: int = 8, max_turns: int | None = 3, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        tasks: int = 8,
+        max_turns: int | None = 3,
+        unscored: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
-            tools=[Tool(self.say, inline=True)], judge=_YesJudge(), max_turns=max_turns,
-            gates=(), **kwargs,
-        )  # fmt: skip
+            tools=[Tool(self.say, inline=True)],
+            judge=_YesJudge(unscored),
+            max_turns=max_turns,
+            gates=(),
+            **kwargs,
+        )
         self._tasks = tuple(f"guess/{i}" for i in range(tasks))
 
     def task_ids(self) -> Sequence[str]:
@@ -120,6 +136,5 @@ class GuessEnv(AgentEnv):
         return "say again\nmore"
 
 
-def register() -> None:
-    if ENV_ID not in gymnasium.registry:
-        gymnasium.register(ENV_ID, entry_point=GuessEnv)
+if ENV_ID not in gymnasium.registry:
+    gymnasium.register(ENV_ID, entry_point=GuessEnv)

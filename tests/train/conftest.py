@@ -1,0 +1,8 @@
+"""Makes the folder's own modules importable, for the tests and for the processes they start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

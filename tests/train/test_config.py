@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentgym.errors import ConfigError
+from agentgym.train.config import TrainConfig, load_config, read_config
+
+BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "train.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
+    path = write(tmp_path, 'env = "a"\nmodel = "m"\nout = "o"\nsteps = 5\n[grpo]\nbeta = 0.1\n')
+    config = load_config(
+        path, settings=["steps=7", "grpo.loss_type=grpo", "env_kwargs.max_turns=4"], env="b"
+    )
+    assert (config.env, config.steps) == ("b", 7)
+    assert config.grpo == {"beta": 0.1, "loss_type": "grpo"}
+    assert config.env_kwargs == {"max_turns": 4}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"step": 3}, "did you mean 'steps'"),
+        ({"steps": 0}, "steps: .*greater than or equal to 1, got 0"),
+        ({"group_size": 1}, "group_size"),
+        ({"grpo": {"num_generations": 4}}, "set by the field 'group_size'"),
+        ({"grpo": {"top_p": 0.9}}, "can't be set"),
+        ({"grpo": {"mask_truncated_completions": True}}, "gates say"),
+    ],
+)
+def test_bad_value_is_one_line_with_the_remedy(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_config({**BASE, **values})
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_field_is_named() -> None:
+    with pytest.raises(ConfigError, match="model: is missing"):
+        read_config({"env": "a", "out": "o"})
+
+
+def test_bad_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="can't read"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(write(tmp_path, "steps = = 3"))
+
+
+def test_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        load_config(None, settings=["steps"])
+    with pytest.raises(ConfigError, match="not a table"):
+        load_config(None, settings=["env=x", "env.y=1"])
+
+
+def test_episodes_are_dealt_out_evenly() -> None:
+    config = TrainConfig(**BASE, tasks_per_step=6, group_size=4, micro_batch=8)
+    assert config.episodes_per_step == 24
+    assert config.accumulation_steps(1) == 3
+    with pytest.raises(ConfigError, match="micro_batch that divides"):
+        config.accumulation_steps(2)

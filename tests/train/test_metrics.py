@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentgym.trace import Trace
+from agentgym.train.metrics import batch_metrics
+from agentgym.train.tokens import TrainingRow
+from agentgym.types import Turn, Usage, Verdict
+
+ROW = TrainingRow([1], [2], [1], [-1.0])
+
+
+def trace(group: str, verdict: Verdict, **fields: Any) -> Trace:
+    ends = {"terminated": True} if not fields.get("truncated") else {}
+    return Trace(trace_id="t", env_spec="{}", started_at="now", group=group, verdict=verdict,
+                 **ends, **fields)  # fmt: skip
+
+
+def turn(prompt: int, cached: int, sampled: int) -> Turn:
+    usage = Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=sampled)
+    return Turn(index=0, message={"role": "assistant", "content": ""}, usage=usage)
+
+
+def test_figures_by_hand() -> None:
+    good = Verdict(reward=1.0, components={"solved": 1.0}, gates={"cap": False}, completed=True,
+                   correct=True)  # fmt: skip
+    bad = Verdict(reward=0.0, components={"solved": 0.0}, gates={"cap": True}, correct=False)
+    unscored = Verdict(reward=None, masked=True, failure_class="judge", judge_failed=True)
+    traces = [
+        trace("a", good, turns=(turn(10, 0, 4), turn(20, 10, 6))),
+        trace("a", bad, turns=(turn(10, 0, 10),), truncated=True, truncation_reason="turns"),
+        trace("b", good),
+        trace("b", unscored),
+    ]
+    metrics = batch_metrics(traces, [ROW] * 4, [1.0, 0.0, 1.0, None], seconds=2.0)
+    assert metrics["masked"] == 0.25
+    assert metrics["masked/judge"] == 0.25
+    assert metrics["masked/env"] == 0.0
+    assert metrics["correct"] == metrics["completed"] == pytest.approx(2 / 3)
+    assert metrics["components/solved"] == pytest.approx(2 / 3)
+    assert metrics["gates/cap"] == metrics["truncated/turns"] == pytest.approx(1 / 3)
+    assert metrics["groups_without_signal"] == 0.5  # b has one scored episode, no baseline
+    assert metrics["tokens"] == 5.0
+    assert metrics["tokens_per_s"] == 10.0
+    assert metrics["prefix_cache_share"] == 0.25
+
+
+def test_batch_without_a_scored_episode_has_no_means() -> None:
+    unscored = Verdict(reward=None, masked=True, failure_class="env")
+    metrics = batch_metrics([trace("a", unscored)] * 2, [ROW] * 2, [None, None], seconds=0.0)
+    assert metrics["masked"] == 1.0
+    assert metrics["groups_without_signal"] == 1.0
+    assert "correct" not in metrics
+
+
+def test_report_keeps_every_metric_and_shows_a_few(tmp_path: Path) -> None:
+    from agentgym.train.progress import RunLine, RunReport
+
+    stream = io.StringIO()
+    report = RunReport(tmp_path / "metrics.jsonl", RunLine(stream=stream))
+    state = SimpleNamespace(global_step=0, max_steps=4, is_world_process_zero=True)
+    report.on_train_begin(None, state, None)
+    state.global_step = 1
+    report.on_log(None, state, None, logs={"reward": 0.5, "kl": float("nan")})
+    report.on_log(None, state, None, logs={"train_runtime": 3.0})
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 1, "reward": 0.5, "kl": None}
+    assert stream.getvalue().startswith("step 1/4  reward 0.5")
