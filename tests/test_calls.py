@@ -17,6 +17,10 @@ from agentgym.testing.messages import calling, raw_call, tool_call
 from agentgym.tools import Tool
 from agentgym.types import Task
 
+rough = st.characters() | st.sampled_from(
+    "\ud83d\udf78\ud800\udfff"
+)  # text as models and files have it
+
 
 class Free:
     inline = True
@@ -290,7 +294,7 @@ def test_the_policy_decides_when_to_stop_without_an_answer():
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(rough, max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
 )
@@ -304,7 +308,7 @@ actions = st.one_of(
     st.fixed_dictionaries(
         {"role": st.just("assistant")},
         optional={
-            "content": st.none() | st.text(st.characters(), max_size=20),
+            "content": st.none() | st.text(rough, max_size=20),
             "tool_calls": st.none() | st.lists(calls, max_size=5),
             "cut_off": st.booleans(),
             "finish_reason": st.none() | st.sampled_from(["stop", "length", "tool_calls", "?"]),

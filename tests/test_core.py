@@ -389,6 +389,32 @@ def test_snapshot_continues_here_and_elsewhere_and_twice():
         assert target.step(SUBMIT)[1] == 1.0
 
 
+def test_a_snapshot_is_not_changed_by_what_follows():
+    env = CounterEnv()
+    env.reset(options={"task_id": "counter/2"})
+    state = env.get_state()
+    env.step(ADD)
+    env.set_state(state)
+    assert (env.value, env.running.records, env.running.turns_left) == (0, [], 8)
+
+
+def test_a_snapshot_holds_the_random_generator():
+    class Dice(CounterEnv):
+        def read(self) -> str:
+            return str(self.np_random.integers(1_000_000))
+
+    env = Dice()
+    env.reset(seed=0)
+    state = env.get_state()
+    roll = calling(tool_call("read"))
+    first, second = env.step(roll)[0], env.step(roll)[0]
+    assert first[0]["content"] != second[0]["content"]
+    for target in (env, Dice()):
+        target.reset(seed=5)
+        target.set_state(state)
+        assert target.step(roll)[0] == first
+
+
 def test_snapshots_are_refused_where_not_offered():
     env = QuizEnv()
     env.reset(seed=0)

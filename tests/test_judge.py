@@ -159,6 +159,10 @@ def test_a_failed_judgement_masks_and_is_never_a_number(outcome):
     assert found.reason
 
 
+def test_a_judge_that_gives_no_score_is_told_so():
+    assert verdict(0.5).reason == "Fixed gave 0.5, not a Score"
+
+
 def test_a_crashing_gate_masks():
     def crash(episode):
         raise KeyError("no such field")
