@@ -1,0 +1,163 @@
+"""`agentgym rollout` against a real vLLM server with a real small model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentgym.cli import main
+from agentgym.traces import read_traces
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+
+ROOT = Path(__file__).parents[2]
+MODEL = "smollm2"
+CONTEXT = 2048
+START_UP_S = 400
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+
+
+def model_folder() -> str:
+    script = ROOT / "scripts" / "make_smollm2.py"
+    found = subprocess.run(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, **OFFLINE},
+    )
+    return found.stdout.strip().splitlines()[-1]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return str(reply.read().decode())
+
+
+def wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_UP_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            fetch(f"{url}/health")
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    pytest.fail("vLLM did not start:\n" + log.read_text()[-3000:])
+
+
+@pytest.fixture(scope="module")
+def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server's root URL, without /v1."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    command = [
+        Path(sys.executable).with_name("vllm"),
+        "serve",
+        model_folder(),
+        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", "float32", "--enforce-eager", "--max-model-len", str(CONTEXT)),
+        *("--max-num-seqs", "16", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **OFFLINE},
+        )
+        try:
+            wait_until_up(process, url, log)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def rollout(url: str, out: Path, *more: str) -> int:
+    return main(
+        [
+            *("rollout", "--env", "agentgym/WebShop-v0", "--split", "validation"),
+            *("--base-url", f"{url}/v1", "--model", MODEL, "--out", str(out)),
+            *("--env-kwargs", "page_size=3", *more),
+        ]
+    )
+
+
+def generated(url: str) -> int:
+    """Tokens the server says it has generated."""
+    found = re.search(
+        r"^vllm:generation_tokens_total\{.*\} (\S+)$", fetch(f"{url}/metrics"), re.MULTILINE
+    )
+    return int(float(found[1])) if found else 0
+
+
+def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys):
+    before = generated(vllm_server)
+    more = ("-n", "20", "--max-turns", "3", "--max-tokens", "24", "--temperature", "0.7")
+    assert rollout(vllm_server, tmp_path / "x", *more) == 0
+    out = capsys.readouterr().out
+    with capsys.disabled():
+        print("\n" + out)
+    traces = list(read_traces(tmp_path / "x" / "traces.jsonl"))
+    assert len({trace.task_id for trace in traces}) == len(traces) == 20
+    assert all(trace.scored for trace in traces), [trace.error for trace in traces]
+    assert all(1 <= len(trace.turns) <= 3 for trace in traces)
+    for turn in (turn for trace in traces for turn in trace.turns):
+        assert turn.finish_reason is not None
+        assert turn.policy_s > 0
+        assert turn.cut_off == (turn.usage.completion_tokens >= 24)
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    usage = summary["usage"]["policy"]
+    assert not usage["estimated"]
+    preflight = 1
+    assert usage["completion_tokens"] == generated(vllm_server) - before - preflight
+    for word in ("reward", "±", "success", "completion", "truncation", "malformed", "masked"):
+        assert word in out
+
+
+def test_conversation_that_no_longer_fits_is_truncated(vllm_server, tmp_path, capsys):
+    more = ("-n", "2", "--max-tokens", str(CONTEXT))
+    assert rollout(vllm_server, tmp_path / "x", *more) == 0
+    traces = list(read_traces(tmp_path / "x" / "traces.jsonl"))
+    assert [trace.truncation_reason for trace in traces] == ["context"] * 2
+    assert "context 2" in capsys.readouterr().out
+
+
+def test_wrong_model_name_is_one_line(vllm_server, tmp_path, capsys):
+    assert rollout(vllm_server, tmp_path / "x", "--model", "nobody") == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "nobody" in err
+    assert not (tmp_path / "x").exists()
