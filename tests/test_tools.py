@@ -20,9 +20,8 @@ from agentgym import tools as tools_module
 from agentgym.errors import ConfigError, EnvFault, MalformedCall, SimulatorError, ToolError
 from agentgym.tools import Tool, ToolBox, render_result
 
-rough = st.characters() | st.sampled_from(
-    "\ud83d\udf78\ud800\udfff"
-)  # text as models and files have it
+# Text as models and files have it; st.text() alone hardly ever draws a surrogate.
+broken = st.text() | st.lists(st.sampled_from("a\ud83d\udf78\ud800é"), max_size=9).map("".join)
 
 
 def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 10) -> str:
@@ -211,7 +210,7 @@ def test_a_surplus_argument_is_named():
         Tool(search).read({"query": "x", "colour": "red"})
 
 
-@given(st.text(rough, max_size=20))
+@given(broken)
 def test_text_arrives_as_sent_but_for_lone_surrogates(text):
     """A19, A23."""
     seen = Tool(lookup).read(json.dumps({"zip": text}))["zip"]

@@ -25,6 +25,7 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     "bounds": checks_of_episodes.episodes_end,
     "determinism": checks_of_episodes.same_seed_same_episode,
     "seed_sequence": checks_of_episodes.unseeded_resets_follow_the_seed,
+    "tasks": checks_of_episodes.tasks_can_be_named,
     "global_random": checks_of_episodes.global_generators_untouched,
     "isolation": checks_of_episodes.instances_share_nothing,
     "reset": checks_of_episodes.reset_clears_everything,

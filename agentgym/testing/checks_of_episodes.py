@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError, ResetNeeded
+from agentgym.errors import ConfigError, ResetNeeded, UnknownTaskError
 from agentgym.testing.conversation import EnvCheckError
 from agentgym.testing.recording import (
     Recording,
@@ -83,6 +83,31 @@ def unseeded_resets_follow_the_seed(subject: Subject) -> None:
 def _opening_sequence(env: AgentEnv, seed: int) -> list[tuple[object, object]]:
     opened = [env.reset(seed=seed), *(env.reset() for _ in range(4))]
     return [(observation, info["task_id"]) for observation, info in opened]
+
+
+def tasks_can_be_named(subject: Subject) -> None:
+    """Every listed task can be asked for, and an unknown one can't."""
+    with subject.fresh() as env:
+        try:
+            known = env.task_ids()
+        except ConfigError:
+            return  # this env's tasks can't be listed
+        if len(set(known)) != len(known) or list(env.task_ids()) != list(known):
+            raise EnvCheckError(
+                "task_ids() repeats a task, or lists them in another order next time"
+            )
+        for task_id in known[:: max(1, len(known) // subject.episodes)]:
+            _, info = env.reset(options={"task_id": task_id})
+            if info["task_id"] != task_id:
+                raise EnvCheckError(
+                    f"reset(options={{'task_id': {task_id!r}}}) gave task {info['task_id']!r}; "
+                    "choose_task() has to look at options['task_id']"
+                )
+        try:
+            env.reset(options={"task_id": "no/such/task"})
+        except UnknownTaskError:
+            return
+    raise EnvCheckError("an unknown task_id didn't raise UnknownTaskError")
 
 
 def global_generators_untouched(subject: Subject) -> None:

@@ -77,13 +77,17 @@ class CounterEnv(AgentEnv):
         functions = (self.add, self.read, self.reset_to, self.submit)
         return [Tool(function, inline=True) for function in functions]
 
+    def task_ids(self) -> Sequence[str]:
+        """One task per target."""
+        return tuple(self._targets)
+
     def choose_task(self, options: Mapping[str, Any]) -> Task:
         """The task named in the options, or one drawn evenly."""
         task_id = options.get("task_id")
         if task_id is None:
-            task_id = list(self._targets)[int(self.np_random.integers(len(self._targets)))]
+            task_id = self.task_ids()[int(self.np_random.integers(len(self._targets)))]
         if task_id not in self._targets:
-            known = ", ".join(list(self._targets)[:5])
+            known = ", ".join(self.task_ids()[:5])
             raise UnknownTaskError(f"no task {task_id!r}; there are {known}, …")
         return Task(task_id=task_id, split="train", reference=self._targets[task_id])
 
@@ -233,14 +237,18 @@ class QuizEnv(AgentEnv):
             render_mode=render_mode,
         )
 
+    def task_ids(self) -> Sequence[str]:
+        """One task per country."""
+        return tuple(f"quiz/{country}" for country in CAPITALS)
+
     def choose_task(self, options: Mapping[str, Any]) -> Task:
         """The country named in the options (`quiz/Peru`), or one drawn evenly."""
         task_id = options.get("task_id")
         if task_id is None:
-            task_id = f"quiz/{list(CAPITALS)[int(self.np_random.integers(len(CAPITALS)))]}"
+            task_id = self.task_ids()[int(self.np_random.integers(len(CAPITALS)))]
         country = str(task_id).removeprefix("quiz/")
         if country not in CAPITALS:
-            known = ", ".join(f"quiz/{name}" for name in CAPITALS)
+            known = ", ".join(self.task_ids())
             raise UnknownTaskError(f"no task {task_id!r}; there are {known}")
         return Task(task_id=task_id, reference=CAPITALS[country])
 

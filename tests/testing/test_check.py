@@ -47,6 +47,21 @@ class OwnGenerator(CounterEnv):
         return super().choose_task({"task_id": f"counter/{self.rng.randint(1, 20)}"})
 
 
+class IgnoresTaskId(CounterEnv):
+    def choose_task(self, options):
+        return super().choose_task({})
+
+
+class RepeatsTasks(CounterEnv):
+    def task_ids(self):
+        return (*super().task_ids(), "counter/1")
+
+
+class InventsTasks(QuizEnv):
+    def choose_task(self, options):
+        return Task(task_id=options.get("task_id") or "quiz/Peru", reference="Lima")
+
+
 class GlobalGenerator(CounterEnv):
     async def start(self, task):
         random.random()
@@ -197,6 +212,9 @@ BUGGY = [
     ("bounds", IgnoresCap),
     ("determinism", CountsInstances),
     ("seed_sequence", OwnGenerator),
+    ("tasks", IgnoresTaskId),
+    ("tasks", RepeatsTasks),
+    ("tasks", InventsTasks),
     ("global_random", GlobalGenerator),
     ("isolation", SharesState),
     ("reset", KeepsState),
