@@ -17,14 +17,16 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_type_hints
 
 import gymnasium
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.train.config import TrainConfig, unknown_name
@@ -128,7 +130,11 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         check_every=config.check_every,
         template_kwargs=args.chat_template_kwargs,
     )
-    with colocated_engine_for_cpu(max_context=context), warnings.catch_warnings():
+    with (
+        colocated_engine_for_cpu(max_context=context),
+        _environment_restored(),
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
@@ -143,6 +149,23 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         )
     require_live_weights_on_cpu()
     return trainer
+
+
+@contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Take back the rendezvous variables that TRL sets for vLLM while it is built.
+
+    A process started from here later, another training run for one, would take itself for a rank of
+    this one and fail at the port.
+    """
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
 
 
 def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:
@@ -211,10 +234,7 @@ def _grpo_config(config: TrainConfig) -> Any:
     import torch
     from trl import GRPOConfig
 
-    known = {field.name for field in dataclasses.fields(GRPOConfig)}
-    for name in config.grpo:
-        if name not in known:
-            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
+    theirs = _checked_table(config.grpo, GRPOConfig)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     on_cpu = not torch.cuda.is_available()
     defaults: dict[str, Any] = {
@@ -255,9 +275,40 @@ def _grpo_config(config: TrainConfig) -> Any:
         "disable_tqdm": True,
     }
     try:
-        return GRPOConfig(**{**defaults, **config.grpo, **ours})
+        return GRPOConfig(**{**defaults, **theirs, **ours})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
+
+
+_CHOICES = {
+    "loss_type": ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "vllm_importance_sampling_mode": (
+        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask",
+    ),
+}  # fmt: skip
+"""Values that TRL 1.16 itself only looks at in the middle of the first step."""
+
+
+def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]:
+    """The `[grpo]` table, each value of the type that TRL declares; TRL checks names only."""
+    known = {field.name for field in dataclasses.fields(grpo_config)}
+    hints = get_type_hints(grpo_config)
+    checked = {}
+    for name, value in table.items():
+        if name not in known:
+            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
+        choices = _CHOICES.get(name)
+        if choices is not None and value not in choices:
+            raise ConfigError(f"[grpo]: {name} is one of {', '.join(choices)}, got {value!r}")
+        try:
+            checked[name] = TypeAdapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            raise ConfigError(f"[grpo]: {name}: {fault['msg']}, got {value!r}") from error
+        except PydanticSchemaGenerationError:  # a class of TRL's own; its constructor checks it
+            checked[name] = value
+    return checked
 
 
 def _load_tokenizer(model: str) -> tuple[Any, int]:

@@ -244,14 +244,17 @@ def test_reward_function_without_rollouts_says_what_is_missing() -> None:
         ({"max_context": 4096}, "more than the 512"),
         ({"max_context": 16}, "not even one turn"),
         ({"grpo": {"bta": 0.1}}, "did you mean 'beta'"),
-        ({"grpo": {"loss_type": 3}}, "loss_type"),
+        ({"grpo": {"loss_type": "ppo"}}, "loss_type is one of grpo"),
+        ({"grpo": {"beta": "much"}}, "beta: .*valid number"),
     ],
 )
 def test_what_cannot_work_is_one_line_before_anything_is_loaded(
     model: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises((ConfigError, TrainingError), match=message):
-        make_trainer(config_of(model, tmp_path, **changes))
+    values = {**config_of(model, tmp_path).model_dump(), **changes}
+    with pytest.raises((ConfigError, TrainingError), match=message) as caught:
+        make_trainer(TrainConfig.model_validate(values))
+    assert "\n" not in str(caught.value)
 
 
 # --- processes of their own ---------------------------------------------------------------------
