@@ -46,6 +46,15 @@ def test_using_every_public_name_loads_no_trainer() -> None:
     assert loaded & {"torch", "transformers", "trl", "vllm", "fastapi", "ray"} == set()
 
 
+def test_help_of_the_command_line_loads_nothing_heavy() -> None:
+    program = (
+        "import json, sys; from agentgym.cli import build_parser; build_parser().format_help()\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    loaded = set(json.loads(run_fresh(program)))
+    assert loaded & (HEAVY | {"rich", "agentgym.rollout", "agentgym.train.grpo"}) == set()
+
+
 @pytest.mark.parametrize("name", agentgym.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(agentgym, name) is not None
