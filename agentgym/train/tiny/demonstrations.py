@@ -22,7 +22,7 @@ ENV_KWARGS: dict[str, Any] = {
     "page_size": 4,
     "prompt": "",
     "invalid_action": "silent",
-    "max_turns": 8,
+    "max_turns": 6,
 }
 """The environment the tiny policy is made for; only the split is left to choose."""
 

@@ -62,11 +62,11 @@ class Wish:
 class Slips:
     """How often the shopper gets it right; each a probability."""
 
-    keep_word: float = 0.75
+    keep_word: float = 0.6
     """An attribute or option makes it into the query."""
-    fitting: float = 0.55
+    fitting: float = 0.4
     """A product that fits is opened, where the page has one; else any product."""
-    option: float = 0.7
+    option: float = 0.55
     """The wanted option is clicked, where the page has it; else nothing or another one."""
     go_back: float = 0.3
     """A product without the wanted option is left again."""

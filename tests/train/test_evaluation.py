@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from agentgym.errors import TrainingError
+from agentgym.trace import Trace
+from agentgym.train.evaluation import Estimate, Evaluation
+from agentgym.types import Verdict
+
+
+def _trace(task: str, sample: int, reward: float | None) -> Trace:
+    verdict = Verdict(
+        reward=reward, masked=reward is None, correct=None if reward is None else reward == 1.0
+    )
+    return Trace(
+        trace_id=f"{task}-{sample}", env_spec="{}", task_id=task, sample=sample, terminated=True,
+        verdict=verdict, started_at="2026-01-01T00:00:00Z",
+    )  # fmt: skip
+
+
+def test_interval_is_clustered_by_task():
+    # Two tasks, two episodes each, all alike within a task: mean 0.5. Deviations add up to +1 and
+    # -1 in the tasks, so the variance is (1 + 1) · 2/(2-1) / 4² = 0.25 and the error 0.5.
+    traces = [_trace("a", 0, 1.0), _trace("a", 1, 1.0), _trace("b", 0, 0.0), _trace("b", 1, 0.0)]
+    success = Evaluation.of(traces).success
+    assert (success.mean, success.n_episodes, success.n_tasks) == (0.5, 4, 2)
+    assert math.isclose(success.stderr, 0.5)
+    assert math.isclose(success.high, 0.5 + 1.959963984540054 * 0.5)
+
+
+def test_masked_episodes_are_counted_and_left_out():
+    evaluation = Evaluation.of([_trace("a", 0, 1.0), _trace("b", 0, 0.5), _trace("c", 0, None)])
+    assert evaluation.reward.mean == 0.75
+    assert evaluation.success.mean == 0.5
+    assert evaluation.n_masked == 1
+
+
+def test_no_interval_from_a_single_task():
+    with pytest.raises(TrainingError, match="two tasks"):
+        Evaluation.of([_trace("a", 0, 1.0), _trace("a", 1, 0.0), _trace("b", 0, None)])
+
+
+def test_above_means_that_intervals_do_not_touch():
+    def around(mean: float) -> Estimate:
+        return Estimate(
+            mean=mean, low=mean - 0.1, high=mean + 0.1, stderr=0.05, n_episodes=9, n_tasks=3
+        )
+
+    assert around(0.5).above(around(0.25))
+    assert not around(0.5).above(around(0.35))
+    assert around(0.5).overlaps(around(0.35))
+    assert not around(0.25).above(around(0.5))
