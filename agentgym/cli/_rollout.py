@@ -21,7 +21,10 @@ from agentgym.types import ToolSpec
 if TYPE_CHECKING:
     from agentgym.rollout import EpisodeRequest, Limits
 
-_SAME_ON_RESUME = ("env", "env_kwargs", "policy", "samples", "seed", "sampling", "tool_calls")
+_SAME_ON_RESUME = (
+    *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
+    *("tool_calls", "extra_body"),
+)
 _SHORTEST_SECRET = 8  # shorter values (EMPTY, none, …) would blot out ordinary text
 
 
@@ -37,6 +40,7 @@ class RolloutCommand:
         self._env_kwargs = key_values(args.env_kwargs)
         if args.split is not None:
             self._env_kwargs["split"] = args.split
+        self._extra_body = key_values(args.extra_body)
         self._check_policy()
         if args.samples < 1:
             raise ConfigError(f"--samples must be at least 1, got {args.samples}")
@@ -90,6 +94,8 @@ class RolloutCommand:
         args = self._args
         if args.policy and (args.base_url or args.model):
             raise ConfigError("give either --policy, or --base-url and --model")
+        if args.policy and args.extra_body:
+            raise ConfigError("--extra-body goes with --base-url and --model")
         if not args.policy and not (args.base_url and args.model):
             raise ConfigError("say who plays: --base-url and --model, or --policy (such as rule)")
 
@@ -121,6 +127,7 @@ class RolloutCommand:
             api_key_env=args.api_key_env,
             # The engine's slots are the only queue, so that no episode's clock runs in another.
             max_concurrency=self._limits.concurrency,
+            extra_body=self._extra_body,
         )
         return ChatClient(endpoint, send_tools=args.tool_calls == "native")
 
@@ -183,6 +190,7 @@ class RolloutCommand:
             "policy": self._policy_name,
             "base_url": None,
             "tool_calls": args.tool_calls,
+            "extra_body": self._extra_body,
             "n": args.n,
             "tasks": args.task,
             "samples": args.samples,

@@ -60,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="native",
         help="text sends no tool list: for servers without a tool parser, envs with a text grammar",
     )
+    policy.add_argument(
+        "--extra-body",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="further request fields for this server, such as tool_choice=required",
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--concurrency", type=int, help="episodes at once (default: 64)")
     limits.add_argument("--max-turns", type=int, help="turns per episode, if below the env's cap")

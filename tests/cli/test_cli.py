@@ -189,6 +189,7 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
         (["--env", ENV], "say who plays"),
         (["--env", ENV, "--model", "m"], "say who plays"),
         (["--env", ENV, "--policy", "rule", "--model", "m"], "either --policy"),
+        (["--env", ENV, "--policy", "rule", "--extra-body", "a=1"], "--extra-body goes with"),
         (["--env", ENV, "--policy", "wise"], "it has oracle, random, rule"),
         (["--env", ENV, "--policy", "rule", "--split", "nope"], "'train', 'validation', 'test'"),
         (["--env", ENV, "--policy", "rule", "--task", "webshop/human/x"], "no task"),
@@ -328,11 +329,13 @@ def with_server(server, *more: str) -> list[str]:
 def test_rollout_against_a_server(agentgym_command, model_server, tmp_path):
     server = model_server(says("search[shoes]"))
     args = ["-n", "3", "--max-turns", "2", "--temperature", "0.5", "--max-tokens", "16"]
+    args += ["--extra-body", "tool_choice=required"]
     code, out, err = agentgym_command(*with_server(server, *args, "--out", "x"))
     assert (code, err) == (0, "")
     assert len(server.bodies) == 1 + 6, "one request to see that the server is right, then turns"
     assert {body["temperature"] for body in server.bodies[1:]} == {0.5}
     assert all(body["tools"] for body in server.bodies)
+    assert {body["tool_choice"] for body in server.bodies} == {"required"}
     assert "60 in (0 cached), 24 out" in out
     for trace in read_traces(tmp_path / "x" / "traces.jsonl"):
         assert trace.policy["model"] == "m"
