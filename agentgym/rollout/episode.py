@@ -175,7 +175,7 @@ class EpisodeRun:
             group=self._request.group,
             sample=self._request.sample,
             policy=self._setting.policy,
-            metadata=self._setting.metadata,
+            metadata=self._metadata(),
             tools=tuple(self._turns.tools),
             verdict=verdict,
             failure_class=verdict.failure_class if verdict.masked else None,
@@ -186,6 +186,11 @@ class EpisodeRun:
             usage={"policy": self._turns.usage},
             **self._conversation(),
         )
+
+    def _metadata(self) -> dict[str, Any]:
+        """Facts about the run, and the env's own about the task (data set name, size, hash)."""
+        known = self._episode.task.metadata if self._episode is not None else {}
+        return {**self._setting.metadata, **({"task": known} if known else {})}
 
     def _conversation(self) -> dict[str, Any]:
         """The part of the trace that the env recorded, or what is known without it."""

@@ -193,6 +193,7 @@ def _recorded(running: RunningEpisode | None) -> dict[str, Any]:
     return {
         "task_id": running.task.task_id,
         "split": running.task.split,
+        "metadata": {"task": running.task.metadata} if running.task.metadata else {},
         "messages": tuple(running.messages),
         "turns": turns,
         "usage": {"policy": sum(used, Usage(calls=0))} if used else {},
