@@ -77,8 +77,8 @@ class Demo:
         # a file; the console keeps a way of its own to the terminal.
         terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1, encoding="utf-8")
         self._console = Console(file=terminal, highlight=False)
-        say = self._console.print
-        say(f"Everything this run makes goes to [bold]{folder}[/bold]\n")
+        say = self._say
+        say(f"Everything this run makes goes to {folder}\n")
         try:
             result = self._learn(folder)
         except KeyboardInterrupt:
@@ -105,6 +105,10 @@ class Demo:
             on_evaluation=self._evaluated,
         )
 
+    def _say(self, text: str) -> None:
+        """A line as it is: brackets are actions, not markup, and paths stay whole."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
         titles = {
@@ -115,13 +119,13 @@ class Demo:
             "after": "3/3 Evaluating the trained policy on the same held-out tasks",
         }
         if name not in ("import", "start"):
-            self._console.print(f"\n[bold]{titles[name]}[/bold]")
+            self._say(f"\n{titles[name]}")
             yield
             return
         started = time.monotonic()
         with self._waiting(titles[name]), _quiet(self._folder / "start.log"):
             yield
-        self._console.print(f"{titles[name]}: {time.monotonic() - started:.0f} s")
+        self._say(f"{titles[name]}: {time.monotonic() - started:.0f} s")
 
     @contextmanager
     def _waiting(self, title: str) -> Iterator[None]:
@@ -134,7 +138,7 @@ class Demo:
 
         def beat() -> None:
             while not over.wait(HEARTBEAT_S):
-                self._console.print(f"{title} … {time.monotonic() - started:.0f} s")
+                self._say(f"{title} … {time.monotonic() - started:.0f} s")
 
         thread = threading.Thread(target=beat, name="agentgym-demo-heartbeat", daemon=True)
         thread.start()
@@ -146,7 +150,7 @@ class Demo:
 
     def _evaluated(self, name: str, evaluation: Evaluation, traces: Sequence[Trace]) -> None:
         success = evaluation.success
-        self._console.print(
+        self._say(
             f"solved {_percent(success)} of {success.n_episodes} episodes "
             f"({success.n_tasks} held-out tasks); mean reward {_number(evaluation.reward)}"
         )
@@ -163,13 +167,10 @@ class Demo:
     def _show_pair(self, before: Trace, after: Trace) -> None:
         """One held-out task, failed before and solved after."""
         page = str(after.messages[0]["content"])
-        say = self._console.print
-        say(f"\nFor example, [italic]{_instruction(page)}[/italic]", markup=True)
+        self._say(f'\nFor example, "{_instruction(page)}":')
         for name, trace in (("before", before), ("after", after)):
             actions = " → ".join(str(turn.message.get("content")) for turn in trace.turns)
-            self._console.print(
-                f"  {name:<6} ", actions, f"  reward {trace.reward:.2f}", markup=False
-            )
+            self._say(f"  {name:<6}  {actions}   reward {trace.reward:.2f}")
 
     def _conclude(self, result: LearningResult, folder: Path) -> None:
         before, after = result.before, result.after
@@ -179,9 +180,9 @@ class Demo:
         table.add_row("turns", f"{before.turns:.2f}", f"{after.turns:.2f}")
         table.add_row("out of turns", f"{before.truncated:.1%}", f"{after.truncated:.1%}")
         table.add_row("malformed", f"{before.malformed:.1%}", f"{after.malformed:.1%}")
-        say = self._console.print
-        say()
-        say(table)
+        say = self._say
+        say("")
+        self._console.print(table)
         if after.success.above(before.success):
             say("The intervals don't overlap: it learned, and for tasks it was not trained on.")
         elif self._quick:
