@@ -16,7 +16,8 @@ async def _rolled_out(num_products: int) -> Trace:
     client = ScriptedClient(["search[shoes]"])
     kwargs = {"num_products": num_products, "max_turns": 1}
     async with Engine(ENV, env_kwargs=kwargs, client=client) as engine:
-        return [trace async for trace in engine.run([EpisodeRequest(seed=0)])][0]
+        [trace] = [trace async for trace in engine.run([EpisodeRequest(seed=0)])]
+    return trace
 
 
 async def test_catalogue_size_and_hash_are_in_rolled_out_traces() -> None:
