@@ -14,6 +14,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; returns 0 when the run came to its end."""
+    # vLLM says a dozen lines about itself at start-up, and reads this when it is imported.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from agentgym.train.versions import require_training_stack
 
     require_training_stack()

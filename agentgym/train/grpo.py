@@ -71,6 +71,9 @@ def train(config: TrainConfig, *, resume: bool = False, progress: bool = True) -
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     require_training_stack()
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # one for every checkpoint; the run has its own line
     checkpoint = claim(config, resume=resume)
     return fit(make_trainer(config), config, checkpoint=checkpoint, progress=progress)
 

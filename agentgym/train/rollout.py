@@ -10,6 +10,7 @@ returned None for it.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -31,7 +32,7 @@ from agentgym.train.tokens import ChatCodec, training_row
 from agentgym.train.versions import require_training_stack
 from agentgym.types import Message, ToolSpec
 
-RewardFunction = Callable[..., list[float | None]]
+logger = logging.getLogger(__name__)
 
 
 def rollout_func(
@@ -246,7 +247,7 @@ class Rollout:
             llm_engine,
             codec=self._codec,
             max_context=llm_engine.vllm_config.model_config.max_model_len,
-            seeded=self._seeded,
+            seeded=self._seeded and not self._seeds_would_crash(llm_engine),
         )
         return Engine(
             self.env_id,
@@ -259,6 +260,19 @@ class Rollout:
             progress=self.progress,
             policy_name=trainer.model.name_or_path,
         )
+
+    def _seeds_would_crash(self, llm_engine: Any) -> bool:
+        """Whether vLLM 0.31 would fail on seeded requests; see `colocated_engine_for_cpu`."""
+        from vllm.platforms import current_platform
+
+        config = llm_engine.vllm_config.scheduler_config
+        crash = bool(current_platform.is_cpu() and config.enable_chunked_prefill)
+        if crash and self._seeded:
+            logger.warning(
+                "sampling is not repeatable: build the trainer inside "
+                "agentgym.train.colocated_engine_for_cpu(), which makes vLLM take seeds on a CPU"
+            )
+        return crash
 
     def _trace_file(self, trainer: Any) -> Path | None:
         """Where this step's traces go; what an interrupted attempt left is kept beside it."""

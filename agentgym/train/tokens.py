@@ -415,14 +415,15 @@ def training_row(trace: Trace, *, filler_id: int) -> TrainingRow:
     """
     turns = trace.turns
     if not turns:
-        return TrainingRow([filler_id], [filler_id], [0], [0.0])
+        no_room = "the opening leaves no room in the context" if trace.scored else None
+        return TrainingRow([filler_id], [filler_id], [0], [0.0], no_room)
     first = turns[0].prompt_ids
     completion: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
     nonfinite = 0
     seen: tuple[int, ...] = first or ()
-    fault = None
+    fault: str | None = None
     for turn in turns:
         if not turn.prompt_ids or turn.completion_ids is None or turn.logprobs is None:
             fault = f"turn {turn.index} has no ids or log-probabilities"

@@ -341,13 +341,14 @@ def test_ctrl_c_leaves_traces_and_checkpoint_and_exits_130(model: Path, tmp_path
     process = command(model, out)
     assert process.stderr is not None
     seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if line.startswith("step 3/"):
-            process.send_signal(signal.SIGINT)
-            break
-    rest = process.stderr.read()
-    assert process.wait(timeout=120) == 130, "".join(seen) + rest
+    with process:
+        for line in process.stderr:
+            seen.append(line)
+            if line.startswith("step 3/"):
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130, "".join(seen) + rest
     assert "--resume" in rest
     assert "Traceback" not in rest
     checkpoints = sorted(out.glob("checkpoint-*"))

@@ -292,6 +292,10 @@ def test_episode_without_turns_is_a_masked_filler() -> None:
     assert (row.prompt_ids, row.completion_ids, row.env_mask) == ([9], [9], [0])
 
 
+def test_episode_whose_opening_fills_the_context_has_no_vote() -> None:
+    assert training_row(trace_of(), filler_id=9).fault is not None
+
+
 def test_row_of_unequal_lengths_cannot_be_made() -> None:
     with pytest.raises(TrainingError, match="length"):
         TrainingRow([1], [2, 3], [1], [0.0, 0.0])
