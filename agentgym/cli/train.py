@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from pathlib import Path
 
 
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Train; returns 0 when the run came to its end."""
     # vLLM says a dozen lines about itself at start-up, and reads this when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
     from agentgym.train.versions import require_training_stack
 
     require_training_stack()

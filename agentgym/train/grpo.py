@@ -89,6 +89,9 @@ def fit(
         TrainingError: If training must stop.
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
+    config.out.mkdir(parents=True, exist_ok=True)
+    record = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     _report(trainer, config, progress=progress)
     with _stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -318,6 +321,8 @@ def _load_tokenizer(model: str) -> tuple[Any, int]:
     """The model's tokenizer and the longest context it takes."""
     from transformers import AutoConfig, AutoTokenizer
 
+    if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
+        raise ConfigError(f"no folder {model!r} with a model in it")
     try:
         model_config = AutoConfig.from_pretrained(model).get_text_config()
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
@@ -345,7 +350,10 @@ def _stop_ids(model: str, tokenizer: Any) -> list[int]:
 
 
 def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
-    """Take the output folder for this run; returns the checkpoint to continue from.
+    """See that the output folder is free for this run; nothing is written yet.
+
+    Returns:
+        The checkpoint to continue from, if any.
 
     Raises:
         ConfigError: If the folder has another run, or can't be written to.
@@ -370,11 +378,9 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
                 f"can't resume {config.out} with another {', '.join(changed)}: tasks and seeds "
                 f"would not continue; it was {', '.join(f'{n}={before.get(n)!r}' for n in changed)}"
             )
-    try:
-        config.out.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(now, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"can't write to {config.out}: {error.strerror or error}") from error
+    there = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"can't write to {config.out}: {there} is not a folder to write in")
     if resume and last is None:
         logger.warning("%s has no checkpoint; starting from the beginning", config.out)
     return Path(last) if last else None

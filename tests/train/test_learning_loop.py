@@ -230,6 +230,17 @@ def test_interrupted_run_resumes_with_the_same_tasks_seeds_and_ids(
         train(config.model_copy(update={"seed": 1}), resume=True)
 
 
+def test_run_that_cannot_start_writes_nothing(model: Path, tmp_path: Path) -> None:
+    values = {**config_of(model, tmp_path / "out").model_dump(), "env_kwargs": {"no_such": 1}}
+    with pytest.raises(ConfigError):
+        train(TrainConfig.model_validate(values))
+    assert not (tmp_path / "out").exists()
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigError, match="not a folder to write in"):
+        train(config_of(model, file))
+
+
 def test_reward_function_without_rollouts_says_what_is_missing() -> None:
     with pytest.raises(TrainingError, match="rollout_func"):
         episode_reward(["guess/0"])
@@ -241,6 +252,7 @@ def test_reward_function_without_rollouts_says_what_is_missing() -> None:
         ({"env": "agentgym-tests/Gues-v0"}, "Guess"),
         ({"env_kwargs": {"no_such": 1}}, "no_such"),
         ({"model": "no/such/model"}, "can't load model"),
+        ({"model": "./nowhere"}, "no folder './nowhere'"),
         ({"max_context": 4096}, "more than the 512"),
         ({"max_context": 16}, "not even one turn"),
         ({"grpo": {"bta": 0.1}}, "did you mean 'beta'"),
