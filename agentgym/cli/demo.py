@@ -24,7 +24,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: 40)")
+    parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="task order and sampling (default: 0)")
     parser.add_argument("--quick", action="store_true", help="2 steps, 16 held-out tasks")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: a new folder under runs/")

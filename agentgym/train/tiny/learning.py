@@ -26,7 +26,7 @@ WARM_START = Path(__file__).parent / "weights"
 """The warm-started policy that comes with the package; `build.py` makes it."""
 HELD_OUT = "validation"
 """Split of the evaluations; training uses the split `train`."""
-STEPS = 40
+STEPS = 30
 SAMPLES = 3
 """Evaluation episodes per held-out task."""
 MAX_TURN_TOKENS = 12
