@@ -80,6 +80,10 @@ class TraceError(AgentGymError):
     """A trace file can't be read or written."""
 
 
+class RolloutStopped(AgentGymError, RuntimeError):
+    """A batch was stopped because abnormally many of its episodes failed, whatever the policy."""
+
+
 class MissingExtraError(AgentGymError, ImportError):
     """An optional dependency is not installed; the message gives the install command."""
 

@@ -5,10 +5,10 @@ Checkpoints, traces, metrics and the trained model go to OUT. Ctrl-C saves a che
 continues from it.
 
 Examples:
-  agentgym train --config train_webshop.toml
+  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --config train_webshop.toml
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \
       --set grpo.beta=0.01
-  agentgym train --config train_webshop.toml --resume
+  agentgym train --out runs/x --resume
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import argparse
 import os
 import warnings
 from pathlib import Path
+
+from agentgym.cli._inputs import fresh_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="one setting, such as steps=20 or grpo.beta=0.04; may be repeated",
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for all the run makes")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="folder for all the run makes (default: a new one under runs/)",
+    )
     parser.add_argument("--resume", action="store_true", help="continue from OUT's last checkpoint")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -45,11 +52,21 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.train.versions import require_training_stack
 
     require_training_stack()
-    from agentgym.train.config import load_config
+    from agentgym.train.config import CONFIG_FILE, load_config
 
+    config_file = args.config
+    if args.resume and config_file is None and args.out is not None:
+        config_file = args.out / CONFIG_FILE
     config = load_config(
-        args.config, settings=args.settings, env=args.env, model=args.model, out=args.out
+        config_file,
+        # A run to resume has a folder, which must be named.
+        defaults={} if args.resume else {"out": fresh_folder("train")},
+        settings=args.settings,
+        env=args.env,
+        model=args.model,
+        out=args.out,
     )
+    print(f"traces, metrics and checkpoints: {config.out}")
     from agentgym.train.grpo import train
 
     result = train(config, resume=args.resume, progress=not args.quiet)

@@ -1,7 +1,7 @@
 """Rollouts: many episodes at once, each with a trace."""
 
 from agentgym.rollout.engine import Engine
-from agentgym.rollout.limits import Limits, RolloutStopped
+from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import EpisodeRequest, derived_seed
 from agentgym.rollout.summary import Summary, summarize
@@ -11,7 +11,6 @@ __all__ = [
     "EpisodeRequest",
     "Limits",
     "Progress",
-    "RolloutStopped",
     "Summary",
     "derived_seed",
     "summarize",

@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field
 
-from agentgym.errors import AgentGymError
+from agentgym.errors import RolloutStopped
 from agentgym.trace import Trace
 from agentgym.types import Finite, Record
 
@@ -42,10 +42,6 @@ class Limits(Record):
     """Share of episodes that may fail through no fault of the policy; above it the run stops."""
     min_failures: int = Field(default=20, ge=1)
     """Failures before that share is looked at; 1 with a rate of 0 stops at the first failure."""
-
-
-class RolloutStopped(AgentGymError, RuntimeError):
-    """A run was stopped because too many of its episodes failed."""
 
 
 class FailureWatch:

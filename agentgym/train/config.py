@@ -8,6 +8,7 @@ loaded.
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -47,6 +48,10 @@ FIXED = {
     "repetition_penalty": "the trainer's log-probabilities know only the temperature",
 }
 """Names of GRPOConfig that can't be set here, and why."""
+
+
+CONFIG_FILE = "train.json"
+"""Where a run keeps its settings, in its own folder."""
 
 
 class TrainConfig(Record):
@@ -145,11 +150,18 @@ def read_config(values: Mapping[str, Any], *, source: str = "the training config
         raise ConfigError(f"{source}: {'; '.join(faults)}") from error
 
 
-def load_config(path: Path | None, *, settings: Iterable[str] = (), **fields: Any) -> TrainConfig:
-    """A config from a TOML file, `key=value` settings and fields, the later ones winning.
+def load_config(
+    path: Path | None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    settings: Iterable[str] = (),
+    **fields: Any,
+) -> TrainConfig:
+    """A config from defaults, a file, `key=value` settings and fields, the later ones winning.
 
     Args:
-        path: A TOML file, or None.
+        path: A TOML file, the `train.json` of an earlier run, or None.
+        defaults: Values by field name, for what nothing else sets.
         settings: Such as `steps=20` or `grpo.beta=0.04`; values are TOML, or else text.
         **fields: Values by field name; None is left out.
 
@@ -158,16 +170,26 @@ def load_config(path: Path | None, *, settings: Iterable[str] = (), **fields: An
     """
     values: dict[str, Any] = {}
     if path is not None:
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        values = _read_file(path)
     for setting in settings:
         _apply(values, setting)
     values.update({name: value for name, value in fields.items() if value is not None})
+    values = {**(defaults or {}), **values}
     return read_config(values, source=str(path) if path else "the training config")
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if kind == "JSON" else tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
+    except ValueError as error:  # not TOML, not JSON, not UTF-8
+        raise ConfigError(f"{path} is not valid {kind}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold one JSON object, the settings by name")
+    return values
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:

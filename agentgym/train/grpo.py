@@ -29,14 +29,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from agentgym.errors import ConfigError, TrainingError
-from agentgym.train.config import TrainConfig, unknown_name
+from agentgym.train.config import CONFIG_FILE, TrainConfig, unknown_name
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
 from agentgym.train.versions import require_training_stack
 
 logger = logging.getLogger(__name__)
 
-CONFIG_FILE = "train.json"
 METRICS_FILE = "metrics.jsonl"
 MODEL_FOLDER = "model"
 DEFAULT_CONTEXT = 4096

@@ -23,10 +23,11 @@ from agentgym.errors import (
     EndpointError,
     EnvFault,
     JudgeError,
+    RolloutStopped,
     TraceError,
 )
 from agentgym.judge import Score
-from agentgym.rollout import Engine, EpisodeRequest, Limits, RolloutStopped
+from agentgym.rollout import Engine, EpisodeRequest, Limits
 from agentgym.testing.envs import CounterEnv, SlowCounterEnv
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter, read_traces

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentgym.errors import ConfigError
-from agentgym.train.config import TrainConfig, load_config, read_config
+from agentgym.train.config import CONFIG_FILE, TrainConfig, load_config, read_config
 
 BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
 
@@ -53,6 +53,25 @@ def test_bad_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(write(tmp_path, "steps = = 3"))
+
+
+def test_defaults_give_way_to_everything(tmp_path: Path) -> None:
+    file = write(tmp_path, 'env = "e/E-v0"\nmodel = "m"\nsteps = 3')
+    config = load_config(file, defaults={"out": tmp_path, "steps": 9})
+    assert (config.out, config.steps) == (tmp_path, 3)
+
+
+def test_the_record_of_a_run_is_a_config(tmp_path: Path) -> None:
+    config = read_config({"env": "e/E-v0", "model": "m", "out": tmp_path, "grpo": {"beta": 0.1}})
+    record = tmp_path / CONFIG_FILE
+    record.write_text(config.model_dump_json(), encoding="utf-8")
+    assert load_config(record) == config
+    record.write_text("[]", encoding="utf-8")
+    with pytest.raises(ConfigError, match="must hold one JSON object"):
+        load_config(record)
+    record.write_text('{"env": ', encoding="utf-8")
+    with pytest.raises(ConfigError, match="is not valid JSON"):
+        load_config(record)
 
 
 def test_setting_without_a_value_is_refused() -> None:
