@@ -7,6 +7,9 @@ The control does the same with the rewards of each batch dealt to random episode
 if, for every seed, the two 95 % intervals of the success rate don't overlap, and in the control the
 second isn't above the first. Exits with 1 if it doesn't hold. Each run is a process of its own.
 
+Held-out tasks may ask for the same things as a training task, with another price limit or in other
+words; the figures are also given for those whose wish no training task has.
+
 Writes learning.json, learning.md and learning.svg; traces and checkpoints stay in --runs.
 """
 
@@ -20,9 +23,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from agentgym.train.evaluation import Estimate
+from agentgym.traces import read_traces
+from agentgym.train.evaluation import Estimate, Evaluation
+from agentgym.train.tiny.demonstrations import make_shop
 from agentgym.train.tiny.learning import HELD_OUT, SAMPLES, STEPS, LearningResult, learn
+from agentgym.train.tiny.shopper import Wish
 
 QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -44,16 +51,41 @@ def run_one(folder: Path, *, seed: int, shuffled: bool, steps: int) -> LearningR
     return LearningResult.model_validate_json(kept.read_text(encoding="utf-8"))
 
 
+def wishes(split: str) -> dict[str, object]:
+    """What each task of a split asks for, price limit and wording aside."""
+    shop, found = make_shop(split), {}
+    for task in shop.task_ids():
+        messages, _ = shop.reset(options={"task_id": task})
+        wish = Wish.read(messages[-1]["content"])
+        found[task] = (frozenset(wish.attributes), wish.noun, wish.option)
+    return found
+
+
+def on_new_wishes(folder: Path) -> dict[str, Evaluation]:
+    """The two evaluations of a run, on held-out tasks whose wish no training task has."""
+    trained = set(wishes("train").values())
+    tasks = {task for task, wish in wishes(HELD_OUT).items() if wish not in trained}
+    return {
+        name: Evaluation.of(
+            [t for t in read_traces(folder / f"{name}.jsonl") if t.task_id in tasks]
+        )
+        for name in ("before", "after")
+    }
+
+
 def interval(estimate: Estimate, *, percent: bool = False) -> str:
     if percent:
         return f"{estimate.mean:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
     return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def table(results: list[LearningResult]) -> str:
+Run = tuple[LearningResult, dict[str, Evaluation]]
+
+
+def table(runs: list[Run]) -> str:
     """The results as a Markdown table."""
     columns = ("rewards", "seed", "success before", "success after", "reward before")
-    columns += ("reward after", "training, s", "all, s")
+    columns += ("reward after", "new wishes before", "new wishes after", "training, s", "all, s")
     rows = [columns, ("---",) * len(columns)]
     rows += [
         (
@@ -63,10 +95,12 @@ def table(results: list[LearningResult]) -> str:
             interval(r.after.success, percent=True),
             interval(r.before.reward),
             interval(r.after.reward),
+            interval(new["before"].success, percent=True),
+            interval(new["after"].success, percent=True),
             f"{r.seconds['train']:.0f}",
             f"{sum(r.seconds.values()):.0f}",
         )
-        for r in results
+        for r, new in runs
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -107,8 +141,10 @@ def holds(result: LearningResult) -> bool:
     return result.after.success.above(result.before.success)
 
 
-def write(out: Path, results: list[LearningResult]) -> None:
+def write(out: Path, runs: list[Run]) -> None:
     out.mkdir(parents=True, exist_ok=True)
+    results = [result for result, _ in runs]
+    new = runs[0][1]["before"].success
     first = results[0].before.success
     about = {
         "split": HELD_OUT,
@@ -118,7 +154,11 @@ def write(out: Path, results: list[LearningResult]) -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "claim_holds": all(holds(r) for r in results),
     }
-    data = {**about, "runs": [r.model_dump(mode="json") for r in results]}
+    data: dict[str, Any] = {**about, "runs": []}
+    for result, new_wishes in runs:
+        entry = result.model_dump(mode="json")
+        entry["new_wishes"] = {name: e.model_dump(mode="json") for name, e in new_wishes.items()}
+        data["runs"].append(entry)
     (out / "learning.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     (out / "learning.svg").write_text(curves(results), encoding="utf-8")
     text = (
@@ -127,7 +167,9 @@ def write(out: Path, results: list[LearningResult]) -> None:
         f"`{HELD_OUT}`), sampled at temperature 1 before and after; 95 % intervals from standard "
         f"errors clustered by task. Training: {results[0].steps} GRPO steps of 16 tasks × 8 "
         f"episodes on the training split. Machine: {about['machine']}. "
-        f"Made by `benchmarks/learning.py`.\n\n{table(results)}\n\n"
+        f"Made by `benchmarks/learning.py`. New wishes: success on the {new.n_tasks} held-out "
+        "tasks that ask for something no training task asks for, price limit and wording aside."
+        f"\n\n{table(runs)}\n\n"
         "![Training curves](learning.svg)\n"
     )
     (out / "learning.md").write_text(text, encoding="utf-8")
@@ -154,17 +196,18 @@ def main() -> int:
         )
         (args.one / "result.json").write_text(result.model_dump_json(), encoding="utf-8")
         return 0
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="agentgym-learning-"))
-    results = []
+    folder = args.runs or Path(tempfile.mkdtemp(prefix="agentgym-learning-"))
+    runs: list[Run] = []
     for shuffled in (False, True) if args.control == "shuffled" else (False,):
         for seed in args.seeds:
             name = f"{'shuffled' if shuffled else 'true'}-{seed}"
             print(f"== {name}", flush=True)
-            results.append(run_one(runs / name, seed=seed, shuffled=shuffled, steps=args.steps))
+            result = run_one(folder / name, seed=seed, shuffled=shuffled, steps=args.steps)
+            runs.append((result, on_new_wishes(folder / name)))
             if args.out:
-                write(args.out, results)
-            print(table(results), flush=True)
-    ok = all(holds(result) for result in results)
+                write(args.out, runs)
+            print(table(runs), flush=True)
+    ok = all(holds(result) for result, _ in runs)
     print("the claim holds" if ok else "the claim does not hold")
     return 0 if ok else 1
 
