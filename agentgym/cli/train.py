@@ -18,8 +18,6 @@ import os
 import warnings
 from pathlib import Path
 
-from agentgym.cli._inputs import fresh_folder
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -49,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     # vLLM says a dozen lines about itself at start-up, and reads this when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
+    from agentgym.cli._inputs import fresh_folder
     from agentgym.train.versions import require_training_stack
 
     require_training_stack()

@@ -7,29 +7,24 @@ run skips what was played: the same tasks, in the same order, with the same seed
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import logging
 import os
 import random
-import signal
-import sys
-import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, get_type_hints
+from typing import Any
 
 import gymnasium
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError
 
 from agentgym.errors import ConfigError, TrainingError
-from agentgym.train.config import CONFIG_FILE, TrainConfig, unknown_name
+from agentgym.train.config import CONFIG_FILE, TrainConfig
+from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
+from agentgym.train.interrupt import stoppable
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
 from agentgym.train.versions import require_training_stack
@@ -38,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 MODEL_FOLDER = "model"
-DEFAULT_CONTEXT = 4096
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,7 @@ def fit(
     record = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False)
     (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     _report(trainer, config, progress=progress)
-    with _stoppable(trainer):
+    with stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     model = config.out / MODEL_FOLDER
     trainer.save_model(str(model))
@@ -115,7 +109,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    args = _grpo_config(config)
+    args = grpo_config(config)
     tokenizer, model_context = _load_tokenizer(config.model)
     context = config.max_context or min(model_context, DEFAULT_CONTEXT)
     if context > model_context:
@@ -234,88 +228,6 @@ def _check_fit(
     return tasks
 
 
-def _grpo_config(config: TrainConfig) -> Any:
-    """TRL's config: ours by its names, the user's `[grpo]` table, defaults for what is left."""
-    import torch
-    from trl import GRPOConfig
-
-    theirs = _checked_table(config.grpo, GRPOConfig)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    on_cpu = not torch.cuda.is_available()
-    defaults: dict[str, Any] = {
-        "report_to": "none",
-        "logging_steps": 1,
-        "save_total_limit": 2,
-        "bf16": not on_cpu,
-        # The constant by which `dr_grpo` divides; nothing else reads it: turns have their own cap.
-        "max_completion_length": config.max_context or DEFAULT_CONTEXT,
-    }
-    if on_cpu:
-        # bfloat16 is emulated on most CPUs, ten times slower, and recomputing activations saves
-        # memory that isn't short.
-        defaults |= {
-            "use_cpu": True,
-            "model_init_kwargs": {"dtype": "float32"},
-            "gradient_checkpointing": False,
-        }
-    # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says,
-    # but such rows stay in (mask_truncated_completions): what a cut is worth, the gates say.
-    # The importance-sampling correction stays at TRL's default; its ratios are 1 up to rounding as
-    # long as the sampler has the trainer's weights.
-    ours: dict[str, Any] = {
-        "output_dir": str(config.out),
-        "max_steps": config.steps,
-        "per_device_train_batch_size": config.micro_batch or config.group_size,
-        "gradient_accumulation_steps": config.accumulation_steps(processes),
-        "num_generations": config.group_size,
-        "learning_rate": config.learning_rate,
-        "temperature": config.temperature,
-        "seed": config.seed,
-        "save_strategy": "steps",
-        "save_steps": config.save_every,
-        "shuffle_dataset": False,
-        "mask_truncated_completions": False,
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "disable_tqdm": True,
-    }
-    try:
-        return GRPOConfig(**{**defaults, **theirs, **ours})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
-
-
-_CHOICES = {
-    "loss_type": ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
-    "importance_sampling_level": ("token", "sequence"),
-    "vllm_importance_sampling_mode": (
-        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask",
-    ),
-}  # fmt: skip
-"""Values that TRL 1.16 itself only looks at in the middle of the first step."""
-
-
-def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]:
-    """The `[grpo]` table, each value of the type that TRL declares; TRL checks names only."""
-    known = {field.name for field in dataclasses.fields(grpo_config)}
-    hints = get_type_hints(grpo_config)
-    checked = {}
-    for name, value in table.items():
-        if name not in known:
-            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
-        choices = _CHOICES.get(name)
-        if choices is not None and value not in choices:
-            raise ConfigError(f"[grpo]: {name} is one of {', '.join(choices)}, got {value!r}")
-        try:
-            checked[name] = TypeAdapter(hints[name]).validate_python(value)
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            raise ConfigError(f"[grpo]: {name}: {fault['msg']}, got {value!r}") from error
-        except PydanticSchemaGenerationError:  # a class of TRL's own; its constructor checks it
-            checked[name] = value
-    return checked
-
-
 def _load_tokenizer(model: str) -> tuple[Any, int]:
     """The model's tokenizer and the longest context it takes."""
     from transformers import AutoConfig, AutoTokenizer
@@ -403,67 +315,6 @@ def _not_about_masked_rows(record: logging.LogRecord) -> bool:
     It prints all columns of one, for every batch; a masked episode is as it should be, and counted.
     """
     return not str(record.msg).startswith("All reward functions returned None")
-
-
-@contextmanager
-def _stoppable(trainer: Any) -> Iterator[None]:
-    """Save a checkpoint of the last whole step when Ctrl-C ends the run.
-
-    While episodes run the weights are at rest, so an interrupt may strike at once; during an
-    optimiser step it is held back until the step is done, for half an update must never be saved.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    from transformers import TrainerCallback
-
-    requested = False
-
-    class StopAfterStep(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if requested:
-                control.should_training_stop = True
-
-    def hold_back(signum: int, frame: FrameType | None) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-        print("\nstopping after this step; once more stops at once", file=sys.stderr)
-
-    @contextmanager
-    def let_through() -> Iterator[None]:
-        if requested:
-            raise KeyboardInterrupt
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, hold_back)
-
-    rollout = trainer.rollout_func
-    trainer.add_callback(StopAfterStep())
-    before = signal.signal(signal.SIGINT, hold_back)
-    if isinstance(rollout, Rollout):
-        rollout.while_playing = let_through
-    interrupted = False
-    try:
-        yield
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if not (interrupted or requested):
-        return
-    step = trainer.state.global_step
-    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
-    if step and not folder.exists():
-        trainer._save_checkpoint(trainer.model, None)
-    kept = f"checkpoint at step {step}" if step else "no step was finished"
-    print(
-        f"stopped: {kept}, traces in {trainer.args.output_dir}; --resume continues", file=sys.stderr
-    )
-    raise KeyboardInterrupt
 
 
 def task_prompts(env_id: str, *, count: int, seed: int = 0, **env_kwargs: Any) -> list[str]:

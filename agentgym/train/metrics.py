@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from agentgym.trace import Trace
-from agentgym.train.tokens import TrainingRow
+from agentgym.train.rows import TrainingRow
 
 
 def batch_metrics(

@@ -28,7 +28,8 @@ from agentgym.train.colocated import ColocatedClient
 from agentgym.train.invariant import require_live_weights
 from agentgym.train.live_weights import require_live_weights_on_cpu
 from agentgym.train.metrics import batch_metrics
-from agentgym.train.tokens import ChatCodec, training_row
+from agentgym.train.rows import training_row
+from agentgym.train.tokens import ChatCodec
 from agentgym.train.versions import require_training_stack
 from agentgym.types import Message, ToolSpec
 

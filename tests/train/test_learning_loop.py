@@ -17,10 +17,11 @@ from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer, train
-from agentgym.train.grpo import _stoppable, task_order
+from agentgym.train.grpo import task_order
+from agentgym.train.interrupt import stoppable
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap, require_live_weights
 from agentgym.train.rollout import episode_reward
-from agentgym.train.tokens import training_row
+from agentgym.train.rows import training_row
 
 pytestmark = [
     pytest.mark.e2e,
@@ -204,7 +205,7 @@ def test_interrupted_run_resumes_with_the_same_tasks_seeds_and_ids(
         return play(requests, trainer)
 
     rollout._play = cut_in_the_fourth_step
-    with pytest.raises(KeyboardInterrupt), _stoppable(trainer):
+    with pytest.raises(KeyboardInterrupt), stoppable(trainer):
         trainer.train()
     assert (config.out / "checkpoint-3").is_dir()
     assert len(list(read_traces(config.out / "traces-step000002.jsonl"))) == 16

@@ -10,7 +10,7 @@ import pytest
 
 from agentgym.trace import Trace
 from agentgym.train.metrics import batch_metrics
-from agentgym.train.tokens import TrainingRow
+from agentgym.train.rows import TrainingRow
 from agentgym.types import Turn, Usage, Verdict
 
 ROW = TrainingRow([1], [2], [1], [-1.0])

@@ -10,7 +10,8 @@ from template_zoo import FAMILIES, byte_tokenizer, stop_ids
 
 from agentgym.errors import TrainingError
 from agentgym.trace import Trace
-from agentgym.train.tokens import ChatCodec, TrainingRow, training_row
+from agentgym.train.rows import TrainingRow, training_row
+from agentgym.train.tokens import ChatCodec
 from agentgym.types import Message, Turn, Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -1,0 +1,99 @@
+"""From a `TrainConfig` to TRL's `GRPOConfig`, with the `[grpo]` table checked against its types."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from agentgym.errors import ConfigError
+from agentgym.train.config import TrainConfig, unknown_name
+
+DEFAULT_CONTEXT = 4096
+"""Tokens of an episode where the config names no limit and the model's own isn't smaller."""
+
+
+def grpo_config(config: TrainConfig) -> Any:
+    """TRL's config: ours by its names, the user's `[grpo]` table, defaults for what is left."""
+    import torch
+    from trl import GRPOConfig
+
+    theirs = _checked_table(config.grpo, GRPOConfig)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    on_cpu = not torch.cuda.is_available()
+    defaults: dict[str, Any] = {
+        "report_to": "none",
+        "logging_steps": 1,
+        "save_total_limit": 2,
+        "bf16": not on_cpu,
+        # The constant by which `dr_grpo` divides; nothing else reads it: turns have their own cap.
+        "max_completion_length": config.max_context or DEFAULT_CONTEXT,
+    }
+    if on_cpu:
+        # bfloat16 is emulated on most CPUs, ten times slower, and recomputing activations saves
+        # memory that isn't short.
+        defaults |= {
+            "use_cpu": True,
+            "model_init_kwargs": {"dtype": "float32"},
+            "gradient_checkpointing": False,
+        }
+    # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says,
+    # but such rows stay in (mask_truncated_completions): what a cut is worth, the gates say.
+    # The importance-sampling correction stays at TRL's default; its ratios are 1 up to rounding as
+    # long as the sampler has the trainer's weights.
+    ours: dict[str, Any] = {
+        "output_dir": str(config.out),
+        "max_steps": config.steps,
+        "per_device_train_batch_size": config.micro_batch or config.group_size,
+        "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "num_generations": config.group_size,
+        "learning_rate": config.learning_rate,
+        "temperature": config.temperature,
+        "seed": config.seed,
+        "save_strategy": "steps",
+        "save_steps": config.save_every,
+        "shuffle_dataset": False,
+        "mask_truncated_completions": False,
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "disable_tqdm": True,
+    }
+    try:
+        return GRPOConfig(**{**defaults, **theirs, **ours})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
+
+
+_CHOICES = {
+    "loss_type": ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "vllm_importance_sampling_mode": (
+        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask",
+    ),
+}  # fmt: skip
+"""Values that TRL 1.16 itself only looks at in the middle of the first step."""
+
+
+def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]:
+    """The `[grpo]` table, each value of the type that TRL declares; TRL checks names only."""
+    known = {field.name for field in dataclasses.fields(grpo_config)}
+    hints = get_type_hints(grpo_config)
+    checked = {}
+    for name, value in table.items():
+        if name not in known:
+            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
+        choices = _CHOICES.get(name)
+        if choices is not None and value not in choices:
+            raise ConfigError(f"[grpo]: {name} is one of {', '.join(choices)}, got {value!r}")
+        try:
+            checked[name] = TypeAdapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            raise ConfigError(f"[grpo]: {name}: {fault['msg']}, got {value!r}") from error
+        except PydanticSchemaGenerationError:  # a class of TRL's own; its constructor checks it
+            checked[name] = value
+    return checked
