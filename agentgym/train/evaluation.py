@@ -134,7 +134,11 @@ def evaluate(
     if generation.llm.reset_prefix_cache() is False:
         raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
     llm_engine = generation.llm.llm_engine
-    codec = ChatCodec(trainer.processing_class, stop_ids=trainer.eos_token_ids)
+    codec = ChatCodec(
+        trainer.processing_class,
+        stop_ids=trainer.eos_token_ids,
+        template_kwargs=trainer.args.chat_template_kwargs,
+    )
     client = ColocatedClient(
         llm_engine, codec=codec, max_context=llm_engine.vllm_config.model_config.max_model_len
     )
