@@ -12,12 +12,15 @@ magnitude does not.
 import argparse
 import gc
 import json
+import os
+import platform
 import random
 import resource
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from agentgym.envs.webshop.env import WebShopEnv
@@ -112,6 +115,7 @@ def main() -> int:
     parser.add_argument("--mode", default="text", choices=("text", "text_rich"))
     parser.add_argument("--goals", default="synthetic", choices=("human", "synthetic"))
     parser.add_argument("--episodes", type=int, default=1500)
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
 
     def make() -> WebShopEnv:
@@ -128,22 +132,52 @@ def main() -> int:
         visit(env, clock, rng)
     memory = resident_mib()
     extra = instance_kib(make)
-    missed = []
+    result = {
+        "data": env.world.shop.catalogue.name,
+        "goals": options.goals,
+        "mode": options.mode,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "steps": {
+            name: {
+                "per_s": round(clock.rate(name)),
+                "original_per_s": original,
+                "ratio": round(clock.rate(name) / original, 1),
+                "wanted": WANTED_RATIO[name],
+            }
+            for name, original in ORIGINAL_PER_S.items()
+        },
+        "loading_s": round(loading_s, 2),
+        "resident_mib": round(memory),
+        "extra_instance_kib": round(extra, 1),
+    }
+    report(result)
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return int(bool(missed_targets(result)))
+
+
+def missed_targets(result: dict[str, Any]) -> list[str]:
+    """Names of the targets that the figures miss."""
+    missed = [name for name, step in result["steps"].items() if step["ratio"] < step["wanted"]]
+    missed += ["memory"] * (result["resident_mib"] > MOST_MEMORY_MIB)
+    missed += ["instance"] * (result["extra_instance_kib"] > MOST_INSTANCE_KIB)
+    return missed
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print the figures as a table."""
     print(f"{'step':<14}{'per second':>12}{'original':>10}{'ratio':>9}{'wanted':>9}")
-    for name, original in ORIGINAL_PER_S.items():
-        ratio = clock.rate(name) / original
+    for name, step in result["steps"].items():
         print(
-            f"{name:<14}{clock.rate(name):>12,.0f}{original:>10}{ratio:>8.0f}x"
-            f"{WANTED_RATIO[name]:>8.0f}x"
+            f"{name:<14}{step['per_s']:>12,}{step['original_per_s']:>10}{step['ratio']:>8.0f}x"
+            f"{step['wanted']:>8.0f}x"
         )
-        if ratio < WANTED_RATIO[name]:
-            missed.append(name)
-    print(f"loading {loading_s:.2f} s, resident {memory:.0f} MiB (at most {MOST_MEMORY_MIB:.0f})")
-    print(f"an extra instance {extra:.1f} KiB (at most {MOST_INSTANCE_KIB:.0f})")
-    missed += ["memory"] * (memory > MOST_MEMORY_MIB)
-    missed += ["instance"] * (extra > MOST_INSTANCE_KIB)
-    print(json.dumps({"missed": missed}))
-    return int(bool(missed))
+    resident, extra = result["resident_mib"], result["extra_instance_kib"]
+    print(
+        f"loading {result['loading_s']} s, resident {resident} MiB (at most {MOST_MEMORY_MIB:.0f})"
+    )
+    print(f"an extra instance {extra} KiB (at most {MOST_INSTANCE_KIB:.0f})")
+    print(f"missed: {', '.join(missed_targets(result)) or 'nothing'}")
 
 
 if __name__ == "__main__":
