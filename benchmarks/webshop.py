@@ -136,7 +136,8 @@ def main() -> int:
         "data": env.world.shop.catalogue.name,
         "goals": options.goals,
         "mode": options.mode,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
         "steps": {
             name: {
                 "per_s": round(clock.rate(name)),
