@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from agentgym.errors import ActionError
-from agentgym.types import Action, Message, Turn, Usage, clean_json, clean_text
+from agentgym.types import (
+    Action,
+    Message,
+    Turn,
+    Usage,
+    clean_json,
+    clean_text,
+    in_one_line,
+    nests_too_deep,
+)
 
 ANNOTATIONS = frozenset(
     {
@@ -25,7 +35,8 @@ ANNOTATIONS = frozenset(
 )  # fmt: skip
 """Fields of a `Turn` that an action may carry beside the message itself."""
 
-_REPLAYED = ("role", "content", "name", "refusal")
+_REPLAYED = frozenset({"name", "refusal"})
+"""Fields beside role, content and calls that stay in the conversation, where they are text."""
 _USAGE_KEYS = frozenset(Usage.model_fields)
 _USAGE_DETAILS = (
     ("prompt_tokens_details", "cached_tokens", "cached_tokens"),
@@ -58,17 +69,24 @@ def read_action(action: Action) -> tuple[Message, dict[str, Any]]:
         annotations["reasoning"] = action["reasoning_content"]
     if annotations:
         annotations = _checked(annotations)
-    message = {key: action[key] for key in _REPLAYED if key in action}
-    message["role"] = "assistant"
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
-    content = clean_json(content) or ""
+    message: Message = {"role": "assistant", "content": None}
+    for key in _REPLAYED & action.keys():
+        if isinstance(action[key], str):
+            message[key] = clean_text(action[key])
+    content = _text_of(action.get("content"))
     calls = action.get("tool_calls")
     message["content"] = None if calls and not content.strip() else content
     if calls:
         message["tool_calls"] = calls
     return message, annotations
+
+
+def _text_of(content: Any) -> str:
+    """The text of a message's content, given as text or as a list of parts."""
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(text for text in texts if isinstance(text, str))
+    return clean_text(content) if content else ""
 
 
 def _checked(annotations: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +102,7 @@ def _checked(annotations: dict[str, Any]) -> dict[str, Any]:
     try:
         probe = Turn(index=0, message={}, **annotations)
     except ValidationError as error:
-        raise ActionError(f"the action's annotations are wrong: {error}") from error
+        raise ActionError(f"the action's annotations are wrong: {in_one_line(error)}") from error
     return {key: getattr(probe, key) for key in annotations}
 
 
@@ -112,20 +130,41 @@ def _arguments_text(raw: Any) -> str:
     if isinstance(raw, str) and "\\u" not in raw:
         text, value = clean_text(raw), _decoded(raw)
         return text if isinstance(value, dict) else "{}"
-    value = clean_json(_decoded(raw) if isinstance(raw, str) else raw)
-    if not isinstance(value, dict):
+    value = _decoded(raw) if isinstance(raw, str) else raw
+    if not isinstance(value, Mapping) or nests_too_deep(value):
         return "{}"
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(clean_json(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return "{}"
 
 
 def _decoded(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
+    return None if nests_too_deep(value) else value
+
+
+def recorded(raw: Any) -> Any:
+    """What a model gave, in a form that a trace can hold: as it is, or described if JSON has none.
+
+    Args:
+        raw: Arguments or an id, of any type.
+    """
+    if raw is None or isinstance(raw, str):
+        return clean_json(raw)
+    try:
+        if not nests_too_deep(raw):
+            json.dumps(raw)
+            return clean_json(raw)
+    except (TypeError, ValueError):
+        pass
+    try:
+        return clean_text(reprlib.repr(raw))
+    except ValueError:  # an integer that Python won't write out
+        return f"<{type(raw).__name__}>"
 
 
 def _no_constant(name: str) -> None:

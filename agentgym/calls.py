@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from agentgym.actions import TextCall, normalized_call
+from agentgym.actions import TextCall, normalized_call, recorded
 from agentgym.errors import MalformedCall, SimulatorError, ToolError
 from agentgym.running import RunningEpisode, TurnRecord
 from agentgym.tools import ToolBox
-from agentgym.types import CallStatus, Message, ToolCall, clean_json, clean_text
+from agentgym.types import CallStatus, Message, ToolCall, clean_text
 
 _CUT_OFF_CALL = (
     "Error: the output limit ended this call, so it was not executed. "
@@ -50,7 +50,7 @@ async def run_tool_calls(
         function = call.get("function")
         raw = function.get("arguments") if isinstance(function, Mapping) else None
         asked = function.get("name") if isinstance(function, Mapping) else None
-        given_id = None if call.get("id") is None else clean_text(str(call["id"]))
+        given_id = None if call.get("id") is None else str(recorded(call["id"]))
         last = position == len(entries) - 1
         text = await _run_call(
             toolbox,
@@ -60,7 +60,7 @@ async def run_tool_calls(
                 id=entry["id"],
                 name=clean_text(asked) if isinstance(asked, str) else "",
                 arguments=None,
-                raw_arguments=clean_json(raw),
+                raw_arguments=recorded(raw),
                 original_id=given_id if given_id != entry["id"] else None,
             ),
             cut_off=record.cut_off and last,

@@ -41,6 +41,7 @@ from agentgym.types import (
     Task,
     TruncationReason,
     Verdict,
+    in_one_line,
 )
 
 StepResult = tuple[Messages, float, bool, bool, dict[str, Any]]
@@ -99,7 +100,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
                 judge=judge, gates=resolve_gates(gates), reward_range=reward_range
             )
         except ValidationError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(in_one_line(error)) from error
         self.observation_space = MessageSpace()
         self.action_space = AssistantSpace(self.toolbox.specs)
         self._needs_loop = self.awaits or self.toolbox.needs_loop or not self.scoring.inline
@@ -241,17 +242,13 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
     ) -> tuple[Messages, dict[str, Any]]:
         """`reset`, on the caller's event loop."""
         super().reset(seed=seed)
-        options = options or {}
-        if not self.option_keys.issuperset(options):
-            unknown = ", ".join(repr(k) for k in options if k not in self.option_keys)
-            allowed = ", ".join(sorted(self.option_keys))
-            raise ConfigError(f"reset takes no option {unknown}; allowed: {allowed}")
-        judging = options.get("judging", "immediate")
+        chosen = self._checked_options(options)
+        judging = chosen.get("judging", "immediate")
         if judging not in ("immediate", "deferred"):
             raise ConfigError(f"judging must be 'immediate' or 'deferred', got {judging!r}")
-        task = self.choose_task(options)
+        task = self.choose_task(chosen)
         self._state = running = RunningEpisode(task, deferred=judging == "deferred")
-        running.max_turns = _tightest(self.max_turns, _checked_cap(options.get("max_turns")))
+        running.max_turns = _tightest(self.max_turns, _checked_cap(chosen.get("max_turns")))
         try:
             opening = tuple(await self.start(task))
         except BaseException:
@@ -325,6 +322,17 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         self.restore(own)
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _checked_options(self, given: Any) -> Mapping[str, Any]:
+        if given is None:
+            return {}
+        if isinstance(given, dict | Mapping) and self.option_keys.issuperset(given):
+            return given
+        allowed = ", ".join(sorted(self.option_keys))
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"options must be a dict, got {given!r:.100}; allowed: {allowed}")
+        unknown = ", ".join(repr(k) for k in given if k not in self.option_keys)
+        raise ConfigError(f"reset takes no option {unknown}; allowed: {allowed}")
 
     def _check_snapshots(self) -> None:
         if not self.supports_snapshot:

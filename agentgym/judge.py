@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from agentgym.errors import ConfigError, JudgeError
-from agentgym.types import Episode, Finite, Record, Verdict
+from agentgym.types import Episode, Finite, Record, Verdict, in_one_line
 
 
 class Score(Record):
@@ -94,6 +94,11 @@ def resolve_gates(specs: Iterable[GateSpec] | None) -> tuple[Gate, ...]:
     """
     if specs is None:
         return tuple(STANDARD_GATES.values())
+    if isinstance(specs, str | Mapping) or not isinstance(specs, Iterable):
+        raise ConfigError(
+            f"gates must be a list such as ['truncated', {{'name': 'malformed_call', 'penalty': "
+            f"0.1}}], () for none or None for the standard ones, got {specs!r:.100}"
+        )
     gates: dict[str, Gate] = {}
     for spec in specs:
         gate = spec if isinstance(spec, Gate) else _standard_gate(spec)
@@ -104,9 +109,11 @@ def resolve_gates(specs: Iterable[GateSpec] | None) -> tuple[Gate, ...]:
 
 
 def _standard_gate(spec: str | Mapping[str, Any]) -> Gate:
+    if not isinstance(spec, str | Mapping):
+        raise ConfigError(f"a gate is a name, a dict with 'name' or a Gate, got {spec!r:.100}")
     fields = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = fields.pop("name", None)
-    if name not in STANDARD_GATES:
+    if not isinstance(name, str) or name not in STANDARD_GATES:
         known = ", ".join(STANDARD_GATES)
         raise ConfigError(f"no standard gate {name!r}; there are {known}, or pass a Gate")
     unknown = set(fields) - {"penalty", "floor"}
@@ -116,8 +123,8 @@ def _standard_gate(spec: str | Mapping[str, Any]) -> Gate:
         )
     try:
         return Gate.model_validate({**dict(STANDARD_GATES[name]), **fields})
-    except ValueError as error:
-        raise ConfigError(f"gate {name!r}: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"gate {name!r}: {in_one_line(error)}") from error
 
 
 class Scoring(Record):

@@ -65,6 +65,7 @@ class RunningEpisode:
         self.messages: list[Message] = []
         self.records: list[TurnRecord] = []
         self.call_ids: set[str] = set()
+        self._repeats: dict[str, int] = {}
         self.over = False
         self.ended: str | None = None
         self.answer: str | None = None
@@ -76,10 +77,11 @@ class RunningEpisode:
         """The model's id if it is new in this episode, else a fresh one."""
         wanted = clean_text(given) if isinstance(given, str) and given else ""
         wanted = wanted or f"call_{len(self.call_ids)}"
-        unique, number = wanted, 1
+        unique, number = wanted, self._repeats.get(wanted, 1)
         while unique in self.call_ids:
             number += 1
             unique = f"{wanted}_{number}"
+        self._repeats[wanted] = number  # where the search goes on: 10,000 equal ids are linear
         self.call_ids.add(unique)
         return unique
 

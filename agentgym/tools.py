@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextvars
+import copy
 import functools
 import inspect
 import json
@@ -22,10 +23,13 @@ from pydantic import BaseModel, ValidationError
 
 from agentgym.errors import AgentGymError, ConfigError, EnvFault, MalformedCall, ToolError
 from agentgym.tool_schema import schema_of, type_name
-from agentgym.types import ToolSpec, clean_json, clean_text
+from agentgym.types import MAX_NESTING, ToolSpec, clean_json, clean_text, nests_too_deep
 
 MAX_ABANDONED_THREADS = 64
 """Timed-out blocking tools left running in a process before further calls are refused."""
+
+MOST_FAULTS = 8
+"""Faults of one call's arguments that the model is told, at most."""
 
 
 class Tool:
@@ -62,9 +66,8 @@ class Tool:
 
     def _make_reader(self) -> None:
         plain = getattr(self.function, "__func__", self.function)
-        self._arguments, self.spec = schema_of(
-            plain, self.name, bound=inspect.ismethod(self.function)
-        )
+        self._arguments, spec = schema_of(plain, self.name, bound=inspect.ismethod(self.function))
+        self.spec = copy.deepcopy(spec)  # the cached one serves every env of the process
         fields = self._arguments.model_fields
         self._parameters = {field: str(info.alias) for field, info in fields.items()}
         self.required: tuple[str, ...] = tuple(
@@ -127,6 +130,11 @@ class Tool:
                 f"Error: the arguments of {self.name} must be a JSON object, "
                 f"got {type(raw).__name__}. Call it again with {self.example()}."
             )
+        if nests_too_deep(raw):
+            raise MalformedCall(
+                f"Error: the arguments of {self.name} are nested more than {MAX_NESTING} levels "
+                f"deep. Call it again with {self.example()}."
+            )
         cleaned: dict[str, Any] = clean_json(raw)
         return cleaned
 
@@ -138,7 +146,7 @@ class Tool:
     def _explain(self, error: ValidationError) -> str:
         faults = []
         for fault in error.errors(include_url=False, include_context=False, include_input=False):
-            where = ".".join(str(part) for part in fault["loc"])
+            where = f"{'.'.join(str(part) for part in fault['loc']):.100}"
             if fault["type"] == "missing":
                 faults.append(f"{where} is missing")
             elif fault["type"] == "extra_forbidden":
@@ -146,7 +154,7 @@ class Tool:
             else:
                 faults.append(f"{where}: {fault['msg'].removeprefix('Value error, ')}")
         return (
-            f"Error: invalid arguments for {self.name}: {'; '.join(faults)}. "
+            f"Error: invalid arguments for {self.name}: {'; '.join(faults[:MOST_FAULTS])}. "
             f"Call it again with {self.example()}."
         )
 
@@ -232,7 +240,7 @@ class ToolBox:
         found = self._tools.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(self._tools) or "none"
-            raise MalformedCall(f"Error: there is no tool {name!r}. Tools: {known}.")
+            raise MalformedCall(f"Error: there is no tool {name!r:.100}. Tools: {known}.")
         return found
 
 

@@ -11,7 +11,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 Message: TypeAlias = dict[str, Any]
 """One chat message in OpenAI's format: `role`, `content`, and what the role adds to them."""
@@ -44,6 +51,16 @@ class Record(BaseModel):
     """Base of everything agentgym owns: frozen, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def in_one_line(error: ValidationError) -> str:
+    """What pydantic refuses, as `field: complaint; …`, without its line breaks and links."""
+    faults = error.errors(include_url=False, include_context=False)
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or 'value'}: "
+        f"{fault['msg'].removeprefix('Value error, ')} (got {fault['input']!r:.60})"
+        for fault in faults[:5]
+    )
 
 
 class Usage(Record):
@@ -246,6 +263,19 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+MAX_NESTING = 100
+"""Levels of lists and objects that arguments may have; readers of JSON give up at about 200."""
+
+
+def nests_too_deep(value: Any, levels: int = MAX_NESTING) -> bool:
+    """Whether a JSON-like value has more than `levels` levels of lists and objects."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return levels == 0 or any(nests_too_deep(item, levels - 1) for item in value)
 
 
 def clean_json(value: Any) -> Any:

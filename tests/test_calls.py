@@ -15,7 +15,7 @@ from agentgym.testing.conversation import check_conversation
 from agentgym.testing.envs import CounterEnv, QuizEnv
 from agentgym.testing.messages import calling, raw_call, tool_call
 from agentgym.tools import Tool
-from agentgym.types import Task
+from agentgym.types import Task, Turn
 
 # Text as models and files have it; st.text() alone hardly ever draws a surrogate.
 broken = st.text() | st.lists(st.sampled_from("a\ud83d\udf78\ud800é"), max_size=9).map("".join)
@@ -233,6 +233,49 @@ def test_unreadable_arguments_are_malformed_and_replayed_as_an_empty_object(env,
     assert env.running.records[0].calls[0].raw_arguments == arguments
 
 
+def nested(levels, *, leaf="1"):
+    return '{"text":' * levels + leaf + "}" * levels
+
+
+@pytest.mark.parametrize("leaf", ["1", '"\\u00e9"'])
+@pytest.mark.parametrize("levels", [101, 300, 600, 900, 5000])
+def test_arguments_nested_too_deep_are_malformed_as_text_and_as_object(env, levels, leaf):
+    """Recursive readers give up at some depth, each at its own and some by crashing."""
+    deep = {}
+    for _ in range(levels):
+        deep = {"text": deep}
+    for arguments in (nested(levels, leaf=leaf), deep, {"text": [[deep]]}):
+        observation, *_ = env.step(calling(raw_call("write", arguments)))
+        assert observation[0]["content"].startswith("Error: ")
+        assert env.running.messages[-2]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert set(statuses(env)) == {"malformed"}
+    check_conversation(env.running.messages)
+    Turn.model_validate_json(env.running.records[1].turn(0).model_dump_json())
+
+
+@pytest.mark.parametrize("raw", [{"text": {1, 2}}, {"text": object()}, b"x", {"text": 10**5000}])
+def test_arguments_without_json_form_are_malformed_and_recorded_as_text(env, raw):
+    call = {"id": raw, "type": "function", "function": {"name": "write", "arguments": raw}}
+    env.step(calling(call))
+    assert statuses(env) == ["malformed"]
+    assert isinstance(env.running.records[0].calls[0].raw_arguments, str)
+    check_conversation(env.running.messages)
+
+
+def test_ten_thousand_calls_of_one_id_are_each_answered_once(env):
+    observation, *_ = env.step(calling(*[raw_call("list_notes", "{}", call_id="c")] * 10_000))
+    ids = [message["tool_call_id"] for message in observation]
+    assert len(set(ids)) == 10_000
+    assert ids[:3] == ["c", "c_2", "c_3"]
+
+
+def test_a_refusal_doesnt_repeat_what_it_refuses_at_length(env):
+    many = json.dumps({f"{number}{'y' * 1000}": 1 for number in range(1000)})
+    for call in (raw_call("x" * 100_000, "{}"), raw_call("write", many)):
+        observation, *_ = env.step(calling(call))
+        assert len(observation[0]["content"]) < 1500
+
+
 def test_surrogates_are_mended_on_the_way_in(env):
     """A19: pairs joined, lone ones replaced, wherever the model puts them."""
     call = raw_call("write", '{"text": "\\ud83c\\udf78 \\ud83d"}')
@@ -256,6 +299,23 @@ def test_content_is_null_only_beside_calls(env):
 def test_content_parts_become_text(env):
     env.step({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": None}, 3]})
     assert env.running.messages[-1]["content"] == "a"
+
+
+@pytest.mark.parametrize("part", [{"text": 5}, {"text": {"value": "x"}}, {"text": ["x"]}, None, 3])
+def test_content_parts_that_hold_no_text_are_left_out(env, part):
+    env.step({"content": [part, {"type": "text", "text": "a"}]})
+    assert env.running.messages[-1]["content"] == "a"
+
+
+@pytest.mark.parametrize("value", [5, None, float("nan"), {"a": float("nan")}, object()])
+def test_fields_of_another_type_stay_out_of_the_conversation(env, value):
+    env.step({"content": "a", "name": value, "refusal": value})
+    assert env.running.messages[-1] == {"role": "assistant", "content": "a"}
+
+
+def test_names_are_mended_like_any_text(env):
+    env.step({"content": "a", "name": "bot \ud83d"})
+    assert env.running.messages[-1]["name"] == "bot \ufffd"
 
 
 def test_an_empty_list_of_calls_is_no_call(env):

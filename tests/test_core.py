@@ -228,6 +228,12 @@ def test_unknown_option_names_the_allowed_ones():
         CounterEnv().reset(options={"task": "counter/1"})
 
 
+@pytest.mark.parametrize("options", [5, "task_id", ["task_id"]])
+def test_options_that_are_no_dict_are_refused(options):
+    with pytest.raises(ConfigError, match="options must be a dict, got .* allowed: judging, max"):
+        CounterEnv().reset(options=options)
+
+
 def test_unknown_task_is_an_error_and_leaves_nothing_to_step():
     with pytest.raises(UnknownTaskError, match="counter/99"):
         CounterEnv().reset(options={"task_id": "counter/99"})

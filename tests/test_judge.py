@@ -119,6 +119,11 @@ def test_own_gates_and_none():
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
+        ("truncated", "gates must be a list"),
+        ({"truncated": 1}, "gates must be a list"),
+        (5, "gates must be a list"),
+        ([5], "a gate is a name, a dict with 'name' or a Gate, got 5"),
+        ([{"name": ["truncated"]}], "no standard gate"),
         (["nonsense"], "no standard gate 'nonsense'; there are truncated, malformed_call"),
         ([{"name": "truncated", "weight": 1}], "takes penalty and floor, not weight"),
         ([{"name": "truncated", "penalty": -1}], "gate 'truncated'"),

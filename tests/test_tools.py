@@ -230,6 +230,13 @@ def test_tools_made_of_closures_dont_keep_what_they_close_over():
     assert kept() is None
 
 
+def test_changing_one_boxs_specs_changes_no_other():
+    """The specs go out in `info["tools"]`, where a caller may rewrite a description."""
+    one, other = ToolBox([search]), ToolBox([search])
+    one.specs[0]["function"]["description"] = "changed"
+    assert other.specs[0]["function"]["description"] != "changed"
+
+
 def test_toolbox_finds_by_name_and_refuses_doubles():
     box = ToolBox([search, Tool(nothing)])
     assert [t.name for t in box] == ["search", "nothing"]
