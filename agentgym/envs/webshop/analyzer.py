@@ -147,7 +147,8 @@ _LETTERS = f"A{_X}(?:(?:[LB]{_X})?A{_X})*"
 _NUMBERS = f"N{_X}(?:(?:[UB]{_X})?N{_X})*"
 _UNIT = f"(?:(?:{_LETTERS}|{_NUMBERS})+|(?:K{_X})+)"
 _WORD = re.compile(
-    f"(?:E{_X})*{_UNIT}(?:(?:E{_X})+{_UNIT})*(?:E{_X})*"
+    f"(?:E{_X})*+{_UNIT}(?:(?:E{_X})++{_UNIT})*(?:E{_X})*"
+    f"|((?:E{_X})+)"  # connectors alone are no word; taken whole, or each would be tried again
     f"|PX*(?:ZPX*)*{_X}|R{_X}R{_X}|(?:S{_X})+|[IH]{_X}"
 )
 
@@ -236,6 +237,8 @@ def words(text: str) -> list[str]:
     """
     found = []
     for match in _WORD.finditer(text.translate(_CLASSES)):
+        if match[1]:
+            continue
         word = text[match.start() : match.end()]
         if len(word) <= MAX_TOKEN_LENGTH:
             found.append(word)

@@ -9,10 +9,12 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar
 
 from agentgym.actions import TextCall
 from agentgym.core import AgentEnv
+from agentgym.envs.webshop.catalogue_generator import LEVELS, Level
 from agentgym.envs.webshop.goals import SPLITS, Goal, GoalKind, Split, original_draw, split_of
 from agentgym.envs.webshop.judge import PurchaseVerifier
 from agentgym.envs.webshop.nouns import noun_finder
@@ -31,7 +33,7 @@ from agentgym.errors import (
 from agentgym.judge import GateSpec
 from agentgym.spaces import AssistantSpace
 from agentgym.tools import Tool, ToolBox
-from agentgym.types import Message, Messages, Task
+from agentgym.types import Message, Messages, Task, clean_text
 
 GOAL_KINDS: tuple[GoalKind, ...] = ("human", "synthetic")
 INVALID_ACTION_MODES = ("explain", "silent")
@@ -40,7 +42,7 @@ DEFAULT_MAX_TURNS = 50
 """Room for long visits: an exact purchase takes about 5 turns, the longest recorded walk 25."""
 DEFAULT_GATES = ("truncated", "malformed_call")
 
-_ACTION = re.compile(r"(.+)\[(.+)\]")
+_IS_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 _ARGUMENT_OF = {"search": "query", "click": "target"}
 
 
@@ -50,8 +52,10 @@ def read_action(text: str) -> tuple[str, str]:
     The name reaches to the last ``[`` that a ``]`` follows on the same line, and what stands after
     the last ``]`` is ignored.
     """
-    found = _ACTION.match(text)
-    return (found[1], found[2]) if found else ("", "")
+    line = text.partition("\n")[0]  # by hand: a regular expression is quadratic in "[[[["
+    end = line.rfind("]")
+    start = line.rfind("[", 0, max(end - 1, 0))
+    return (line[:start], line[start + 1 : end]) if start > 0 else ("", "")
 
 
 class WebShopEnv(AgentEnv):
@@ -79,7 +83,7 @@ class WebShopEnv(AgentEnv):
             ``"original"`` repeats the original's sequence, the same in every process.
         page_size: Products per page of results; the original has 10.
         prompt: System prompt; ``""`` for none.
-        difficulty: Level of the embedded catalogue.
+        difficulty: Level of the embedded catalogue: a name, or a `Level` of your own.
         catalogue_seed: Seed of the embedded catalogue.
         render_mode: See ``AgentEnv``.
 
@@ -108,7 +112,7 @@ class WebShopEnv(AgentEnv):
         goal_draw: str = "proportional",
         page_size: int = 10,
         prompt: str | None = None,
-        difficulty: str = "standard",
+        difficulty: str | Level = "standard",
         catalogue_seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
@@ -117,6 +121,12 @@ class WebShopEnv(AgentEnv):
         _check_choice("observation_mode", observation_mode, OBSERVATION_MODES)
         _check_choice("invalid_action", invalid_action, INVALID_ACTION_MODES)
         _check_choice("goal_draw", goal_draw, GOAL_DRAWS)
+        if not isinstance(difficulty, Level):
+            _check_choice("difficulty", difficulty, tuple(LEVELS))
+        _check_choice("show_attrs", show_attrs, (False, True))
+        _check_type("data", data, (str, Path, NoneType), "the path of a folder, or None")
+        _check_type("nouns", nouns, (str, Path), "'rule', 'spacy' or the path of a JSON file")
+        _check_type("prompt", prompt, (str, NoneType), "a text, or None for the default")
         _check_count("page_size", page_size)
         limit_goals = None if limit_goals == -1 else limit_goals
         for name, count in (("num_products", num_products), ("limit_goals", limit_goals)):
@@ -147,7 +157,7 @@ class WebShopEnv(AgentEnv):
         self._nouns = noun_finder(str(nouns))
         self._show_attrs = show_attrs
         self._page_size = page_size
-        self._prompt = SYSTEM_PROMPT if prompt is None else prompt
+        self._prompt = SYSTEM_PROMPT if prompt is None else clean_text(prompt)
         self._draw = shared_draw(self.world, split)
         self._original_rng = random.Random() if goal_draw == "original" else None
         self._restart_original_draw()
@@ -198,14 +208,14 @@ class WebShopEnv(AgentEnv):
     def _number_of(self, task_id: object) -> int:
         prefix = f"webshop/{self.goal_kind}/"
         text = task_id.removeprefix(prefix) if isinstance(task_id, str) else ""
-        if isinstance(task_id, str) and task_id.startswith(prefix) and text.isdecimal():
+        if isinstance(task_id, str) and task_id.startswith(prefix) and _IS_NUMBER(text):
             number = int(text)
             if number in self._draw.numbers:
                 return number
         numbers = self._draw.numbers
         where = "" if self.split is None else f" in split {self.split!r}"
         raise UnknownTaskError(
-            f"no task {task_id!r}{where}; there are {self._task_id(numbers[0])!r} to "
+            f"no task {task_id!r:.100}{where}; there are {self._task_id(numbers[0])!r} to "
             f"{self._task_id(numbers[-1])!r}"
         )
 
@@ -340,8 +350,13 @@ class WebShopEnv(AgentEnv):
 
 
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
+    if not any(value is one or (isinstance(value, str) and value == one) for one in allowed):
         raise ConfigError(f"{name}={value!r}: use one of {', '.join(map(repr, allowed))}")
+
+
+def _check_type(name: str, value: object, kinds: tuple[type, ...], use: str) -> None:
+    if not isinstance(value, kinds):
+        raise ConfigError(f"{name}={value!r}: use {use}")
 
 
 def _check_count(name: str, value: object) -> None:

@@ -35,11 +35,13 @@ def iterate_json_list(path: Path) -> Iterator[Any]:
         yield from _entries(path)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: can't be read: {error.strerror}") from error
 
 
 def _entries(path: Path) -> Iterator[Any]:
     decoder = json.JSONDecoder()
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         text = file.read(_CHUNK).lstrip()
         if not text.startswith("["):
             raise DataError(f"{path}: not a JSON list of products")
@@ -50,15 +52,16 @@ def _entries(path: Path) -> Iterator[Any]:
                 return
             try:
                 entry, end = decoder.raw_decode(text, at)
-                fault = None
+                reason = "the list has no end"
             except json.JSONDecodeError as error:
-                entry, end, fault = None, len(text), error
+                entry, end, reason = None, len(text), error.msg
+            except (ValueError, RecursionError) as error:  # a number or a nesting beyond Python
+                raise DataError(f"{path}: product number {count + 1}: {error}") from error
             if end == len(text):  # perhaps cut: "12" may be the head of "123"
                 more = file.read(max(_CHUNK, len(text)))
                 if more:
                     text, at = text[at:] + more, 0
                     continue
-                reason = fault.msg if fault else "the list has no end"
                 raise DataError(f"{path}: broken JSON in product number {count + 1}: {reason}")
             at = end
             count += 1
@@ -84,9 +87,11 @@ def find_file(folder: Path, names: tuple[str, ...]) -> Path:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: broken JSON: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: can't be read: {error.strerror}") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: is {kind_of(value)}; an object keyed by asin is needed")
     return value
@@ -98,11 +103,17 @@ def data_files(folder: Path) -> tuple[Path, Path, Path]:
     Raises:
         DataError: If the folder or a file is missing.
     """
-    if not folder.is_dir():
+    try:
+        where = folder.expanduser().resolve()
+    except (RuntimeError, ValueError, OSError):  # no such user, a null byte, links in a circle
+        where = None
+    if where is None or not where.is_dir():
+        what = "is not a folder" if where is not None and where.exists() else "does not exist"
         raise DataError(
-            f"data folder {str(folder)!r} does not exist; give a folder with WebShop's three files "
+            f"data folder {str(folder)!r} {what}; give a folder with WebShop's three files "
             "or leave `data` out to use the embedded catalogue"
         )
+    folder = where
     return (
         find_file(folder, PRODUCT_FILES),
         find_file(folder, ATTRIBUTE_FILES),

@@ -74,9 +74,11 @@ def _spacy_nouns() -> NounFinder:
 def _recorded_nouns(path: Path, changed_ns: int) -> NounFinder:
     """Read a file of nouns; ``changed_ns`` makes a changed file a new one to the cache."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        table = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: broken JSON: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: can't be read: {error.strerror}") from error
     if not isinstance(table, dict):
         raise DataError(f"{path}: an object from product name to its list of nouns is needed")
     for name, nouns in table.items():
@@ -100,7 +102,10 @@ def noun_finder(nouns: str) -> NounFinder:
         return rule_nouns
     if nouns == "spacy":
         return _spacy_nouns()
-    path = Path(nouns).expanduser()
+    try:
+        path = Path(nouns).expanduser()
+    except RuntimeError:  # "~name" of a user there is not
+        path = Path(nouns)
     if not path.is_file():
         raise ConfigError(f"nouns={nouns!r}: use 'rule', 'spacy' or the path of a JSON file")
     return _recorded_nouns(path, path.stat().st_mtime_ns)

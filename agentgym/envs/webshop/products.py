@@ -5,6 +5,7 @@ error here, naming file, product and field, rather than a surprise in the middle
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from agentgym.errors import DataError
+from agentgym.types import clean_text
 
 MISSING_PRICE = 100.0
 """Price of a product whose file gives none, in dollars."""
@@ -102,13 +104,14 @@ class Catalogue:
 class _Record:
     """One raw product with checked access: every complaint names file, product and field."""
 
-    def __init__(self, raw: object, source: str, position: int) -> None:
+    def __init__(self, raw: object, source: str, position: int, *, where: str = "") -> None:
         self.source = source
-        self.where = f"product number {position + 1}"
+        self.where = where or f"product number {position + 1}"
         if not isinstance(raw, Mapping):
             raise DataError(f"{source}: {self.where} is {kind_of(raw)}, not an object")
         self.raw: Mapping[str, Any] = raw
-        self.where = f"product {raw['asin']!r}" if isinstance(raw.get("asin"), str) else self.where
+        if not where and isinstance(raw.get("asin"), str):
+            self.where = f"product {raw['asin']!r}"
 
     def fault(self, name: str, complaint: str) -> DataError:
         return DataError(f"{self.source}: {self.where}: field {name!r} {complaint}")
@@ -119,7 +122,7 @@ class _Record:
         value = self.raw[name]
         if not isinstance(value, str):
             raise self.fault(name, f"is {kind_of(value)}; a string is needed")
-        return value
+        return clean_text(value)
 
     def strings(self, name: str, *, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         value = self.raw.get(name)
@@ -127,11 +130,11 @@ class _Record:
             return default
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise self.fault(name, f"is {kind_of(value)}; a list of strings is needed")
-        return tuple(value)
+        return tuple(clean_text(entry) for entry in value)
 
     def bullets(self) -> tuple[str, ...]:
         value = self.raw.get("small_description")
-        return (value,) if isinstance(value, str) else self.strings("small_description")
+        return (clean_text(value),) if isinstance(value, str) else self.strings("small_description")
 
     def prices(self) -> tuple[str, tuple[float, ...]]:
         """Price tag and prices of the ``pricing`` field; a missing price is 100 dollars."""
@@ -144,8 +147,10 @@ class _Record:
             prices = [float(Decimal(re.sub(r"[^\d.]", "", part))) for part in value.split("$")[1:]]
         except InvalidOperation:
             prices = []
-        if not prices:
-            raise self.fault("pricing", f"is {value!r}; '$12.50' or '$12.50 - $20.00' is needed")
+        if not prices or not all(map(math.isfinite, prices)):
+            raise self.fault(
+                "pricing", f"is {value!r:.100}; '$12.50' or '$12.50 - $20.00' is needed"
+            )
         if len(prices) == 1:
             return f"${prices[0]}", (prices[0],)
         return f"${prices[0]} to ${prices[1]}", (prices[0], prices[1])
@@ -162,14 +167,16 @@ class _Record:
                 continue
             if not isinstance(entries, list):
                 raise self.fault("customization_options", f"{name!r} is {kind_of(entries)}")
-            options[name.lower()] = tuple(self._option(name, entry) for entry in entries)
+            options[clean_text(name).lower()] = tuple(
+                self._option(name, entry) for entry in entries
+            )
         return options
 
     def _option(self, group: str, entry: object) -> str:
         value = entry.get("value") if isinstance(entry, Mapping) else None
         if not isinstance(value, str):
             raise self.fault("customization_options", f"{group!r} has an entry without a 'value'")
-        return value.strip().replace("/", " | ").lower()
+        return clean_text(value).strip().replace("/", " | ").lower()
 
     def check_image(self) -> None:
         images = self.raw.get("images")
@@ -188,8 +195,8 @@ def _human_instructions(entries: object, source: str, asin: str) -> tuple[HumanI
         raise DataError(f"{source}: product {asin!r}: is {kind_of(entries)}, not a list")
     found = []
     for position, entry in enumerate(entries):
-        record = _Record(entry, source, position)
-        record.where = f"product {asin!r}, instruction {position + 1}"
+        where = f"product {asin!r}, instruction {position + 1}"
+        record = _Record(entry, source, position, where=where)
         found.append(
             HumanInstruction(
                 text=record.text("instruction"),
@@ -206,8 +213,7 @@ def _product(record: _Record, data: RawData) -> Product:
     record.check_image()
     price_tag, prices = record.prices()
     notes = data.attributes.get(asin, {})
-    noted = _Record(notes, data.source[1], 0)
-    noted.where = f"product {asin!r}"
+    noted = _Record(notes, data.source[1], 0, where=f"product {asin!r}")
     synthetic = noted.text("instruction") if notes.get("instruction") is not None else None
     title = record.text("name")
     return Product(

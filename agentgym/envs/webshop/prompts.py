@@ -12,6 +12,8 @@ click[buy now] on a product's page buys it and ends the visit; you can buy once.
 
 MOST_NAMED = 60
 """Clickable names listed in a refusal, at most."""
+MOST_QUOTED = 200
+"""Characters of an attempt repeated in a refusal, at most."""
 
 
 def explain_action(attempt: str | None, clickables: Sequence[str]) -> str:
@@ -29,5 +31,6 @@ def explain_action(attempt: str | None, clickables: Sequence[str]) -> str:
             "This is not an action. Write search[words] or click[target], and nothing before it."
         )
     else:
-        fault = f"{attempt} is not possible on this page."
+        quoted = attempt if len(attempt) <= MOST_QUOTED else f"{attempt[:MOST_QUOTED]}…"
+        fault = f"{quoted} is not possible on this page."
     return f"{fault} Possible now: {possible}{more}."

@@ -171,7 +171,7 @@ def shared_world(
     data_seed: int,
     num_products: int | None = None,
     limit_goals: int | None = None,
-    difficulty: str = "standard",
+    difficulty: str | catalogue_generator.Level = "standard",
     catalogue_seed: int = 0,
 ) -> World:
     """Return the shop and goals of these parameters, made once per process.
@@ -193,10 +193,9 @@ def shared_world(
         source: tuple[Hashable, ...] = ("embedded", count, difficulty, catalogue_seed)
         make = _embedded_shop(count, difficulty, catalogue_seed)
     else:
-        folder = Path(data).expanduser().resolve()
-        stamps = tuple(
-            (str(p), (stat := p.stat()).st_size, stat.st_mtime_ns) for p in data_files(folder)
-        )
+        paths = data_files(Path(data))
+        folder = paths[0].parent
+        stamps = tuple((str(p), (stat := p.stat()).st_size, stat.st_mtime_ns) for p in paths)
         source = ("folder", stamps, num_products)
         make = _folder_shop(folder, num_products)
     shop = _shared.get(source, make)
@@ -228,10 +227,13 @@ def shared_draw(world: World, split: Split | None) -> SplitDraw:
     return _shared.get((world.key, "draw", split), make)
 
 
-def _embedded_shop(count: int, difficulty: str, seed: int) -> Callable[[], Shop]:
+def _embedded_shop(
+    count: int, difficulty: str | catalogue_generator.Level, seed: int
+) -> Callable[[], Shop]:
     def make() -> Shop:
         raw = catalogue_generator.generate(count, seed=seed, difficulty=difficulty)
-        name = f"embedded-{difficulty}-{seed}"
+        level = difficulty if isinstance(difficulty, str) else "own"
+        name = f"embedded-{level}-{seed}"
         data = RawData(raw.products, raw.attributes, raw.human_instructions)
         return Shop(build_catalogue(data, name=name))
 

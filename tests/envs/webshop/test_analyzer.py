@@ -41,6 +41,13 @@ def test_words_longer_than_255_are_cut():
     assert [len(word) for word in words("x" * 600)] == [255, 255, 90]
 
 
+def test_a_run_of_connectors_is_read_once():
+    """Tried again from each character, this text took 43 s."""
+    assert words("_" * 20_000) == []
+    assert words("_\u0301" * 10_000 + " b") == ["b"]
+    assert "".join(words("a" + "_" * 20_000)) == "a" + "_" * 20_000
+
+
 def test_possessive_and_stop_words_go():
     assert analyze("The women's shoes") == ["women", "shoe"]
 

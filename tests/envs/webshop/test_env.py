@@ -1,14 +1,17 @@
 import gc
 import json
 import random
+import re
 import threading
 
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentgym.envs.webshop import shop
-from agentgym.envs.webshop.env import WebShopEnv
+from agentgym.envs.webshop.env import WebShopEnv, read_action
 from agentgym.envs.webshop.policies import OraclePolicy, rule_policy
 from agentgym.errors import ConfigError, DataError, ResetNeeded, UnknownTaskError
 
@@ -63,6 +66,24 @@ def test_text_that_is_no_action_teaches_and_trips_the_gate(env, text):
     assert (terminated, truncated) == (False, True)
     assert info["verdict"].gates == {"truncated": True, "malformed_call": True}
     assert reward == pytest.approx(-0.8)
+
+
+@given(st.text(alphabet="[]a\n\r\u2028é", max_size=12))
+def test_actions_are_read_as_the_originals_expression_reads_them(text):
+    match = re.match(r"(.+)\[(.+)\]", text)
+    assert read_action(text) == ((match[1], match[2]) if match else ("", ""))
+
+
+def test_a_flood_of_brackets_is_read_at_once():
+    """The original's expression is quadratic in it: 20,000 of them took 5 s, these an hour."""
+    assert read_action("[" * 500_000) == ("", "")
+    assert read_action("a" + "[" * 500_000 + "]") == ("a" + "[" * 499_998, "[")
+
+
+def test_a_refusal_quotes_the_attempt_in_short(env):
+    env.reset(options={"task_id": "webshop/human/0"})
+    obs, *_ = env.step(f"click[{'a' * 100_000}]")
+    assert len(obs[-1]["content"]) < 400
 
 
 def test_text_never_ends_the_episode(env):
@@ -132,7 +153,12 @@ def test_task_is_chosen_by_id_at_every_reset(env):
 
 
 @pytest.mark.parametrize(
-    "task_id", ["webshop/human/64", "webshop/synthetic/0", "webshop/human/-1", "17", 17, None]
+    "task_id",
+    [
+        *("webshop/human/64", "webshop/synthetic/0", "webshop/human/-1", "17", 17, None),
+        *("webshop/human/007", "webshop/human/٣", "webshop/human/" + "9" * 5000),
+    ],
+    ids=lambda task_id: f"{task_id!r:.30}",
 )
 def test_unknown_task_names_those_that_exist(env, task_id):
     with pytest.raises(UnknownTaskError, match="'webshop/human/0' to 'webshop/human/63'"):
@@ -218,6 +244,15 @@ def test_global_random_state_is_left_alone(make_env):
         ("data_seed", "0", "a whole number"),
         ("catalogue_seed", None, "a whole number"),
         ("nouns", "verbs", "'rule', 'spacy'"),
+        ("nouns", "~nobody-of-this-name/x", "'rule', 'spacy'"),
+        ("nouns", 5, "'rule', 'spacy'"),
+        ("data", 5, "the path of a folder"),
+        ("prompt", 5, "a text"),
+        ("show_attrs", "no", "False, True"),
+        ("difficulty", "awful", "'standard'"),
+        ("difficulty", 5, "'standard'"),
+        ("difficulty", ["easy"], "'standard'"),
+        ("gates", "truncated", "a list"),
     ],
 )
 def test_wrong_value_names_those_allowed(make_env, parameter, value, allowed):

@@ -41,6 +41,20 @@ def test_file_of_another_encoding_is_an_error_naming_it(tmp_path):
         list(iterate_json_list(path))
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"a": ' + "9" * 5000 + "}]"])
+def test_what_python_cant_read_is_an_error_naming_file_and_product(tmp_path, text):
+    path = tmp_path / "list.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"list\.json: product number 1: "):
+        list(iterate_json_list(path))
+
+
+def test_byte_order_mark_is_skipped(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text("[1]", encoding="utf-8-sig")
+    assert list(iterate_json_list(path)) == [1]
+
+
 @pytest.fixture
 def copied(synth, tmp_path):
     folder = tmp_path / "shop"
@@ -59,6 +73,28 @@ def test_missing_folder_and_file_are_named_with_a_remedy(copied):
         read_folder(copied.__class__("nowhere"))
     (copied / "items_human_ins.json").unlink()
     with pytest.raises(DataError, match="has no items_human_ins.json"):
+        read_folder(copied)
+
+
+def test_data_that_is_no_folder_is_told_from_one_that_is_missing(copied):
+    with pytest.raises(DataError, match=r"items_ins\.json' is not a folder; give a folder"):
+        read_folder(copied / "items_ins.json")
+    for name in ("~nobody-of-this-name/x", "a\0b"):
+        with pytest.raises(DataError, match="does not exist; give a folder"):
+            read_folder(copied.__class__(name))
+
+
+@pytest.mark.parametrize("text", ['{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"])
+def test_object_that_python_cant_read_is_named(copied, text):
+    (copied / "items_ins.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"items_ins\.json: broken JSON"):
+        read_folder(copied)
+
+
+def test_file_that_cant_be_read_is_named(copied):
+    (copied / "items_human_ins.json").unlink()
+    (copied / "items_human_ins.json").symlink_to("/proc/self/mem")
+    with pytest.raises(DataError, match=r"items_human_ins\.json"):
         read_folder(copied)
 
 

@@ -41,6 +41,13 @@ def test_file_of_another_form_is_an_error_naming_it(tmp_path, text):
         noun_finder(str(path))
 
 
+def test_file_that_python_cant_read_is_named(tmp_path):
+    path = tmp_path / "nouns.json"
+    path.write_text('{"a": ' * 100_000, encoding="utf-8")
+    with pytest.raises(DataError, match="nouns.json: broken JSON"):
+        noun_finder(str(path))
+
+
 def test_spacy_gives_lower_cased_nouns_and_proper_nouns(monkeypatch):
     tags = {"Red": "ADJ", "Shoe": "NOUN", "Acme": "PROPN"}
 

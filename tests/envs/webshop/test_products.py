@@ -65,6 +65,7 @@ def test_only_the_head_of_the_file_is_taken(raw_product):
         ("pricing", "free"),
         ("pricing", "$1.2.3"),
         ("pricing", 7),
+        ("pricing", "$" + "9" * 400),
         ("customization_options", ["a"]),
         ("customization_options", {"size": "big"}),
         ("customization_options", {"size": [{"price": 3}]}),
@@ -105,6 +106,26 @@ def test_bad_attributes_and_instructions_name_their_file(raw_product):
         build(raw_product, human={asin: [{"instruction": "x"}]})
     with pytest.raises(DataError, match=r"h\.json: product 'B000000001': is an object"):
         build(raw_product, human={asin: {}})
+
+
+def test_attributes_that_are_no_object_name_their_product(raw_product):
+    with pytest.raises(DataError, match=r"a\.json: product 'B000000001' is a list, not an object"):
+        build(raw_product, attributes={raw_product["asin"]: [1]})
+
+
+def test_broken_text_is_mended_wherever_it_is_shown(raw_product):
+    """JSON may escape half a surrogate pair; a page with one could not be encoded."""
+    bad = "x\ud83d"
+    entry = {"instruction": bad, "instruction_attributes": [bad], "instruction_options": [bad]}
+    product = build(
+        raw_product
+        | {"name": bad, "full_description": bad, "small_description": bad}
+        | {"customization_options": {bad: [{"value": bad}]}, "query": bad},
+        attributes={raw_product["asin"]: {"attributes": [bad], "instruction": bad}},
+        human={raw_product["asin"]: [entry]},
+    ).products[0]
+    repr(product).encode()
+    assert "ud83d" not in repr(product)
 
 
 def test_empty_data_is_an_error():
