@@ -198,8 +198,7 @@ class Demo:
 
 
 def _percent(estimate: Estimate) -> str:
-    low, high = max(0.0, estimate.low), min(1.0, estimate.high)
-    return f"{estimate.mean:.1%} ({low:.1%} to {high:.1%})"
+    return f"{estimate.mean:.1%} ({estimate.low:.1%} to {estimate.high:.1%})"
 
 
 def _number(estimate: Estimate) -> str:

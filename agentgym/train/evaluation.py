@@ -77,7 +77,7 @@ class Evaluation(Record):
             )
         tasks = [trace.task_id for trace in scored]
         return cls(
-            success=_estimate([float(t.verdict.correct is True) for t in scored], tasks),
+            success=_share([t.verdict.correct is True for t in scored], tasks),
             reward=_estimate([t.reward or 0.0 for t in scored], tasks),
             turns=sum(len(t.turns) for t in scored) / n,
             truncated=sum(t.truncated for t in scored) / n,
@@ -101,6 +101,27 @@ def _estimate(values: Sequence[float], tasks: Sequence[str | None]) -> Estimate:
         stderr=stderr,
         n_episodes=len(values),
         n_tasks=len(set(tasks)),
+    )
+
+
+def _share(hits: Sequence[bool], tasks: Sequence[str | None]) -> Estimate:
+    """Share of hits and Wilson's 95 % interval, which stays within 0 and 1 and open at the ends.
+
+    Wilson's formula counts independent draws, so it gets their effective number: as many as would
+    have the clustered standard error, or one per task where all episodes agree and that error is 0.
+
+    Source: Wilson, JASA 22 (1927); effective sample size as in Korn and Graubard, Survey
+    Methodology 24 (1998).
+    """
+    normal = _estimate([float(hit) for hit in hits], tasks)
+    share, n = normal.mean, float(normal.n_tasks)
+    if normal.stderr > 0:
+        n = min(share * (1 - share) / normal.stderr**2, float(len(hits)))
+    z2 = NORMAL_95**2
+    center = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return normal.model_copy(
+        update={"low": max(0.0, center - half), "high": min(1.0, center + half)}
     )
 
 

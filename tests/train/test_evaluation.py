@@ -24,10 +24,26 @@ def test_interval_is_clustered_by_task():
     # Two tasks, two episodes each, all alike within a task: mean 0.5. Deviations add up to +1 and
     # -1 in the tasks, so the variance is (1 + 1) · 2/(2-1) / 4² = 0.25 and the error 0.5.
     traces = [_trace("a", 0, 1.0), _trace("a", 1, 1.0), _trace("b", 0, 0.0), _trace("b", 1, 0.0)]
+    reward = Evaluation.of(traces).reward
+    assert (reward.mean, reward.n_episodes, reward.n_tasks) == (0.5, 4, 2)
+    assert math.isclose(reward.stderr, 0.5)
+    assert math.isclose(reward.high, 0.5 + 1.959963984540054 * 0.5)
+
+
+def test_success_has_wilsons_interval_of_the_effective_number_of_episodes():
+    # As above; 0.5 · 0.5 / 0.5² = 1 effective episode, for which Wilson gives 0.5 ± z·√(1/4 + z²/4)
+    # / (1 + z²) = 0.5 ± 0.4454 with z² = 3.8415.
+    traces = [_trace("a", 0, 1.0), _trace("a", 1, 1.0), _trace("b", 0, 0.0), _trace("b", 1, 0.0)]
     success = Evaluation.of(traces).success
-    assert (success.mean, success.n_episodes, success.n_tasks) == (0.5, 4, 2)
-    assert math.isclose(success.stderr, 0.5)
-    assert math.isclose(success.high, 0.5 + 1.959963984540054 * 0.5)
+    assert math.isclose(success.low, 0.5 - 0.44538, abs_tol=1e-5)
+    assert math.isclose(success.high, 0.5 + 0.44538, abs_tol=1e-5)
+
+
+def test_no_success_at_all_still_leaves_doubt():
+    # One effective episode per task: z² / (n + z²) with n = 2 is 0.6576.
+    success = Evaluation.of([_trace("a", 0, 0.0), _trace("a", 1, 0.0), _trace("b", 0, 0.0)]).success
+    assert success.mean == success.low == 0.0
+    assert math.isclose(success.high, 0.65762, abs_tol=1e-4)
 
 
 def test_masked_episodes_are_counted_and_left_out():
