@@ -98,6 +98,14 @@ class SearchIndex:
         impact: npt.NDArray[np.float32] = idf * (tf / (tf + norm[self._documents]))
         return impact
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but the remembered searches, which can't be pickled."""
+        return {key: value for key, value in self.__dict__.items() if key != "_search"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._search = lru_cache(maxsize=256)(self._rank)
+
     def __len__(self) -> int:
         return self._total
 

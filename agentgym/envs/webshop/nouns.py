@@ -45,6 +45,9 @@ class RecordedNouns:
     def __init__(self, table: Mapping[str, list[str]]) -> None:
         self._table = {name: tuple(nouns) for name, nouns in table.items()}
 
+    def __deepcopy__(self, memo: Any) -> "RecordedNouns":
+        return self
+
     def __call__(self, name: str) -> tuple[str, ...]:
         """Return the recorded nouns of a product name."""
         found = self._table.get(name)

@@ -5,15 +5,17 @@ environments and threads use the same ones; a lock keeps two threads from buildi
 """
 
 import bisect
+import functools
 import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from agentgym.envs.webshop import catalogue_generator
+from agentgym.envs.webshop.catalogue_generator import Level
 from agentgym.envs.webshop.files import data_files, read_folder
 from agentgym.envs.webshop.goals import (
     GoalKind,
@@ -40,10 +42,17 @@ _MOST_SHARED = 24
 
 
 class Shop:
-    """A catalogue that can be searched; read-only."""
+    """A catalogue that can be searched; read-only.
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    Args:
+        catalogue: The products.
+        remake: Gets the same shop in another process. A copy is the shop itself, and a pickle is
+            this call, so that neither an environment nor a snapshot ever carries a catalogue.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, remake: Callable[[], "Shop"] | None = None) -> None:
         self.catalogue = catalogue
+        self._remake = remake
         # Equal scores go by product id, as in the original.
         self._ranked = tuple(sorted(catalogue.products, key=lambda product: product.asin))
         self._index = SearchIndex(product.search_text for product in self._ranked)
@@ -56,6 +65,12 @@ class Shop:
                 f"{self.catalogue.name}: no product text holds a word, so no search would find "
                 "anything; check 'name' and 'full_description' in the product file"
             )
+
+    def __deepcopy__(self, memo: Any) -> "Shop":
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return super().__reduce_ex__(protocol) if self._remake is None else (self._remake, ())
 
     def find(self, query: str, *, seed: int = 0) -> Sequence[Product]:
         """Return the products for a query, best first.
@@ -103,17 +118,34 @@ _SPECIAL: dict[str, Callable[[Sequence[Product], str, int], Sequence[Product]]] 
 }
 
 
+class _Source(TypedDict):
+    """What decides a shop, in the words of ``shared_world``."""
+
+    data: str | None
+    num_products: int | None
+    difficulty: str | Level
+    catalogue_seed: int
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """A shop and its goals.
 
     Attributes:
         key: Names the pair within the process.
+        remake: Gets the same world in another process; see ``Shop``.
     """
 
     shop: Shop
     table: GoalTable
     key: Hashable
+    remake: Callable[[], "World"]
+
+    def __deepcopy__(self, memo: Any) -> "World":
+        return self
+
+    def __reduce__(self) -> Any:
+        return self.remake, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +159,9 @@ class SplitDraw:
 
     numbers: range
     cumulative: Sequence[float]
+
+    def __deepcopy__(self, memo: Any) -> "SplitDraw":
+        return self
 
     def at(self, share: float) -> int:
         """Return the goal number at ``share`` of the total weight, 0 <= share < 1."""
@@ -171,7 +206,7 @@ def shared_world(
     data_seed: int,
     num_products: int | None = None,
     limit_goals: int | None = None,
-    difficulty: str | catalogue_generator.Level = "standard",
+    difficulty: str | Level = "standard",
     catalogue_seed: int = 0,
 ) -> World:
     """Return the shop and goals of these parameters, made once per process.
@@ -188,23 +223,40 @@ def shared_world(
     Raises:
         DataError: If the data is missing or wrong.
     """
-    if data is None:
-        count = DEFAULT_NUM_PRODUCTS if num_products is None else num_products
-        source: tuple[Hashable, ...] = ("embedded", count, difficulty, catalogue_seed)
-        make = _embedded_shop(count, difficulty, catalogue_seed)
-    else:
-        paths = data_files(Path(data))
-        folder = paths[0].parent
-        stamps = tuple((str(p), (stat := p.stat()).st_size, stat.st_mtime_ns) for p in paths)
-        source = ("folder", stamps, num_products)
-        make = _folder_shop(folder, num_products)
-    shop = _shared.get(source, make)
-    key = (*source, goals, data_seed, limit_goals)
+    source: _Source = {
+        "data": None if data is None else str(data_files(Path(data))[0].parent),
+        "num_products": num_products,
+        "difficulty": difficulty,
+        "catalogue_seed": catalogue_seed,
+    }
+    shop, origin = _shared_shop(source)
+    remake = functools.partial(
+        shared_world, **source, goals=goals, data_seed=data_seed, limit_goals=limit_goals
+    )
+    key = (*origin, goals, data_seed, limit_goals)
     table = _shared.get(
         key,
         lambda: build_goals(shop.catalogue, kind=goals, data_seed=data_seed, limit=limit_goals),
     )
-    return World(shop, table, key)
+    return World(shop, table, key, remake)
+
+
+def _shared_shop(source: _Source) -> tuple[Shop, tuple[Hashable, ...]]:
+    """The shop of these parameters, made once per process, and its key there."""
+    count, remake = source["num_products"], functools.partial(_shop_again, source)
+    if source["data"] is None:
+        count = DEFAULT_NUM_PRODUCTS if count is None else count
+        difficulty, seed = source["difficulty"], source["catalogue_seed"]
+        key: tuple[Hashable, ...] = ("embedded", count, difficulty, seed)
+        return _shared.get(key, lambda: _embedded_shop(count, difficulty, seed, remake)), key
+    paths = data_files(Path(source["data"]))
+    stamps = tuple((str(p), (stat := p.stat()).st_size, stat.st_mtime_ns) for p in paths)
+    key = ("folder", stamps, count)
+    return _shared.get(key, lambda: _folder_shop(paths[0].parent, count, remake)), key
+
+
+def _shop_again(source: _Source) -> Shop:
+    return _shared_shop(source)[0]
 
 
 def shared_draw(world: World, split: Split | None) -> SplitDraw:
@@ -228,22 +280,14 @@ def shared_draw(world: World, split: Split | None) -> SplitDraw:
 
 
 def _embedded_shop(
-    count: int, difficulty: str | catalogue_generator.Level, seed: int
-) -> Callable[[], Shop]:
-    def make() -> Shop:
-        raw = catalogue_generator.generate(count, seed=seed, difficulty=difficulty)
-        level = difficulty if isinstance(difficulty, str) else "own"
-        name = f"embedded-{level}-{seed}"
-        data = RawData(raw.products, raw.attributes, raw.human_instructions)
-        return Shop(build_catalogue(data, name=name))
-
-    return make
+    count: int, difficulty: str | Level, seed: int, remake: Callable[[], Shop]
+) -> Shop:
+    raw = catalogue_generator.generate(count, seed=seed, difficulty=difficulty)
+    data = RawData(raw.products, raw.attributes, raw.human_instructions)
+    level = difficulty if isinstance(difficulty, str) else "own"
+    return Shop(build_catalogue(data, name=f"embedded-{level}-{seed}"), remake=remake)
 
 
-def _folder_shop(folder: Path, num_products: int | None) -> Callable[[], Shop]:
-    def make() -> Shop:
-        return Shop(
-            build_catalogue(read_folder(folder), name=folder.name, num_products=num_products)
-        )
-
-    return make
+def _folder_shop(folder: Path, num_products: int | None, remake: Callable[[], Shop]) -> Shop:
+    catalogue = build_catalogue(read_folder(folder), name=folder.name, num_products=num_products)
+    return Shop(catalogue, remake=remake)

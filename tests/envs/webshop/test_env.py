@@ -1,7 +1,11 @@
+import copy
 import gc
 import json
+import pickle
 import random
 import re
+import subprocess
+import sys
 import threading
 
 import gymnasium
@@ -269,6 +273,8 @@ def test_unknown_reset_option_names_those_allowed(env):
 def test_missing_data_folder_says_what_to_do():
     with pytest.raises(DataError, match="does not exist; give a folder"):
         WebShopEnv(data="no/such/folder")
+    with pytest.raises(DataError, match="does not exist; give a folder"):
+        WebShopEnv(data="~nobody-of-this-name/x")
 
 
 def test_catalogue_without_a_word_is_an_error(tmp_path, raw_product):
@@ -323,6 +329,39 @@ def test_episodes_leave_nothing_behind(make_env, play):
         play(env, rule_policy)
     gc.collect()
     assert len(gc.get_objects()) < before + 300
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_copies_and_pickles_continue_the_episode_and_share_the_shop(make_env, embedded):
+    """A copy that took the catalogue along would cost a second and megabytes each."""
+    make = (lambda: WebShopEnv(num_products=50)) if embedded else make_env
+    env, other = make(), make()
+    env.reset(seed=0)
+    env.step("search[shoes]")
+    pickled = pickle.dumps(env)
+    snapshot = pickle.dumps(env.get_state())
+    assert len(pickled) < 100_000
+    assert len(snapshot) < 20_000
+    other.set_state(pickle.loads(snapshot))
+    twins = copy.deepcopy(env), pickle.loads(pickled), other
+    expected = env.step("click[next >]")[0][-1]["content"], env.reset()[1]["task_id"]
+    for twin in twins:
+        assert twin.world.shop is env.world.shop
+        found = twin.step("click[next >]")[0][-1]["content"], twin.reset()[1]["task_id"]
+        assert found == expected
+
+
+def test_a_pickled_environment_plays_on_in_another_process(make_env):
+    env = make_env()
+    env.reset(seed=0)
+    script = (
+        "import pickle, sys; env = pickle.load(sys.stdin.buffer); "
+        "print(env.step('search[shoes]')[0][-1]['content'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(env), capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == env.step("search[shoes]")[0][-1]["content"]
 
 
 def test_snapshot_continues_the_same_episode_elsewhere(make_env):
