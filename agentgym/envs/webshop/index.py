@@ -22,6 +22,8 @@ B = 0.4
 """BM25 length normalisation (Anserini's default)."""
 MAX_HITS = 50
 """Hits returned for one query, at most."""
+LONGEST_REMEMBERED = 1000
+"""Characters of a query whose answer is kept; floods of text would fill the memory."""
 
 
 def quantized_length(length: int) -> int:
@@ -121,7 +123,7 @@ class SearchIndex:
             At most 50 ``(document number, score)`` pairs, best first; documents are numbered from
             0 in the order in which the constructor got them.
         """
-        return self._search(query)
+        return self._search(query) if len(query) <= LONGEST_REMEMBERED else self._rank(query)
 
     def _rank(self, query: str) -> tuple[tuple[int, float], ...]:
         slices = []

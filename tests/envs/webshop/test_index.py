@@ -50,6 +50,15 @@ def test_nothing_to_look_for_finds_nothing(query):
     assert SearchIndex(["red shoe"]).search(query) == ()
 
 
+def test_floods_of_text_are_answered_and_not_kept():
+    index = SearchIndex(["red shoe", "hat"])
+    flood = "red " * 1000
+    assert index.search(flood)[0][0] == 0
+    assert index._search.cache_info().currsize == 0
+    assert index.search("red")
+    assert index._search.cache_info().currsize == 1
+
+
 def test_empty_texts_are_indexed_without_a_fault():
     index = SearchIndex(["", ""])
     assert index.search("red") == ()
