@@ -164,8 +164,8 @@ def write(out: Path, runs: list[Run]) -> None:
     text = (
         "# Learning on held-out tasks\n\n"
         f"Each evaluation: {first.n_episodes} episodes of {first.n_tasks} held-out tasks (split "
-        f"`{HELD_OUT}`), sampled at temperature 1 before and after; 95 % intervals from standard "
-        f"errors clustered by task. Training: {results[0].steps} GRPO steps of 16 tasks × 8 "
+        f"`{HELD_OUT}`), sampled at temperature 1 before and after; 95 % intervals, clustered "
+        f"by task. Training: {results[0].steps} GRPO steps of 16 tasks × 8 "
         f"episodes on the training split. Machine: {about['machine']}. "
         f"Made by `benchmarks/learning.py`. New wishes: success on the {new.n_tasks} held-out "
         "tasks that ask for something no training task asks for, price limit and wording aside."

@@ -5,14 +5,14 @@ often. It is evaluated on held-out tasks of agentgym/WebShop-v0, trained on othe
 GRPO on colocated vLLM, and evaluated on the same held-out tasks again. Both times it samples at
 temperature 1, so what changes is the policy and nothing else.
 
-No key, no network, no model download. On 2 CPU cores it takes some 8 minutes; a GPU is used if
+No key, no network, no model download. On 2 CPU cores it takes some 3 minutes; a GPU is used if
 there is one. Everything goes to a new folder under runs/: traces of every episode (before.jsonl,
 after.jsonl, train/traces-*.jsonl), metrics (train/metrics.jsonl), checkpoints, the trained model.
 Ctrl-C keeps what is there.
 
 Examples:
   agentgym demo
-  agentgym demo --quick               a minute or two, to see that everything works
+  agentgym demo --quick               under a minute, to see that everything works
   agentgym demo --steps 80 --seed 1   longer, with other tasks and draws
 """
 
