@@ -13,7 +13,7 @@ help: ## show this page
 	@echo "agentgym: LLM-agent tasks as Gymnasium environments, rollouts and GRPO training"
 	@echo
 	@echo "  make demo     evaluate a small policy on held-out WebShop tasks, train it with GRPO on vLLM,"
-	@echo "                evaluate it again; up to 15 minutes on 2 cores"
+	@echo "                evaluate it again; some 4 minutes on 2 cores"
 	@echo "  make test     everything that has to pass: lint, types, fast tests with coverage, e2e tests"
 	@echo "  make fast     lint, types and the fast tests"
 	@echo "  make e2e      the tests that drive real vLLM, TRL and servers"

@@ -1,0 +1,54 @@
+"""Figures in README.md and the cards are those of committed benchmark outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def _result(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def test_the_readme_quotes_the_learning_benchmark() -> None:
+    learning = _result("learning.json")
+    first = learning["runs"][0]
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    quoted = (
+        f"{first['before']['success']['mean']:.1%}".replace("%", " %")
+        + " to "
+        + f"{first['after']['success']['mean']:.1%}".replace("%", " %")
+    )
+    assert (first["seed"], first["shuffled"], first["steps"]) == (0, False, 30)
+    assert quoted in text
+    tasks, episodes = learning["tasks"], learning["episodes_per_evaluation"]
+    assert f"({tasks} tasks, {episodes} episodes" in text
+
+
+def test_learning_shows_on_every_seed_and_not_with_shuffled_rewards() -> None:
+    runs = _result("learning.json")["runs"]
+    true = [run for run in runs if not run["shuffled"]]
+    control = [run for run in runs if run["shuffled"]]
+    assert len(true) >= 3
+    assert len(control) >= 3
+    for run in true:
+        assert run["before"]["success"]["n_episodes"] >= 300
+        assert run["after"]["success"]["low"] > run["before"]["success"]["high"]
+    for run in control:
+        assert run["after"]["success"]["low"] <= run["before"]["success"]["high"]
+
+
+def test_the_webshop_card_quotes_the_speed_benchmark() -> None:
+    steps = _result("webshop.json")["steps"]
+    card = (ROOT / "agentgym" / "envs" / "webshop" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z ]+) \| ([\d.]+) \| ([\d,]+) \| ([\d,]+)× \|$", card, re.MULTILINE)
+    assert {name for name, *_ in rows} == set(steps)
+    for name, original, here, ratio in rows:
+        assert float(original) == steps[name]["original_per_s"]
+        assert int(here.replace(",", "")) == steps[name]["per_s"]
+        assert int(ratio.replace(",", "")) == round(steps[name]["ratio"])
