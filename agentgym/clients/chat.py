@@ -9,21 +9,34 @@ event loops; each gets its own connections.
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
-import os
+import logging
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import openai
 
 from agentgym.client import Completion, Endpoint, SamplingParams
-from agentgym.clients.failures import as_bad_reply, as_error, is_overflow, public_url
+from agentgym.clients.failures import (
+    api_key,
+    as_bad_reply,
+    as_error,
+    checked_url,
+    is_overflow,
+    public_url,
+    scrubbed,
+)
 from agentgym.clients.wire import BadReply, read_reply, request_body
+from agentgym.errors import EndpointError
 from agentgym.types import Message, ToolSpec, Usage
+
+logger = logging.getLogger(__name__)
 
 _NEUTRAL = {
     "top_k": -1,
@@ -36,6 +49,10 @@ _NEUTRAL = {
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_WARN_EVERY_S = 30.0
+_CONNECT_TIMEOUT_S = 20.0
+_MOST_CONNECTIONS = 1000  # in openai's client; a request above it would wait unseen
+_ALWAYS_TRIED_AGAIN = (429, 500, 502, 503, 504)
 
 
 class ChatClient:
@@ -47,6 +64,9 @@ class ChatClient:
             without a tool parser and envs with a text grammar.
         rng: Jitter of the pauses between attempts.
         sleep: Waits between attempts.
+
+    Raises:
+        ConfigError: If no request can be sent to the endpoint's URL.
     """
 
     def __init__(
@@ -57,6 +77,7 @@ class ChatClient:
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
+        checked_url(endpoint.base_url)
         self.endpoint = endpoint
         self.usage = Usage(calls=0)
         """Tokens of all calls so far, failed ones that were billed included."""
@@ -64,6 +85,7 @@ class ChatClient:
         self._rng = rng or random.Random()
         self._sleep = sleep
         self._refused: set[str] = set()
+        self._warned_at = -_WARN_EVERY_S
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = (
             WeakKeyDictionary()
         )
@@ -95,7 +117,9 @@ class ChatClient:
             return await self._answer(connection, body, self.endpoint.max_retries)
 
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
-        """Make one tiny request, without retries, to see that endpoint, key and model are right.
+        """Make one tiny request to see that endpoint, key and model are right.
+
+        A server that is there but busy is asked again; anything else is told at once.
 
         Args:
             tools: Sent along, to see that the server takes tools.
@@ -107,9 +131,11 @@ class ChatClient:
             self.endpoint.model,
             [{"role": "user", "content": "Hi"}],
             tools if self._send_tools else (),
-            SamplingParams(temperature=0.0, max_tokens=1),
+            SamplingParams(max_tokens=16),  # some hosted models refuse fewer, and temperature 0
         )
-        await self._answer(self._connection(), body, max_retries=0)
+        await self._answer(
+            self._connection(), body, self.endpoint.max_retries, only=_ALWAYS_TRIED_AGAIN
+        )
 
     async def release(self, session: str) -> None:
         """Nothing is kept per session."""
@@ -131,20 +157,36 @@ class ChatClient:
         return found
 
     async def _answer(
-        self, connection: _Connection, body: dict[str, Any], max_retries: int
+        self,
+        connection: _Connection,
+        body: dict[str, Any],
+        max_retries: int,
+        *,
+        only: Collection[int | None] | None = None,
     ) -> Completion:
-        """Ask until there is an answer, the retries are used up, or the deadline passes."""
+        """Ask until there is an answer, the retries are used up, or the deadline passes.
+
+        Args:
+            connection: The running loop's.
+            body: The request.
+            max_retries: Further attempts.
+            only: The statuses that are tried again, if not all that may pass.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.endpoint.deadline_s
         spent = Usage(calls=0)
         failures = 0
         for attempt in itertools.count(1):
+            sent = self._as_sent(body)
+            # The client's own time-out is between two bytes; a server that trickles never hits it.
+            patience = min(deadline, clock() + self.endpoint.timeout_s)
             try:
-                async with asyncio.timeout_at(deadline):
-                    reply = await connection.post(self._as_sent(body))
-                completion = read_reply(reply, body)
+                async with asyncio.timeout_at(patience):
+                    reply = await connection.post(sent)
+                completion = read_reply(reply, {**sent, "messages": body["messages"]})
             except TimeoutError:
-                failure = BadReply("no answer before the deadline", retryable=True, status=408)
+                which = "before the deadline" if patience == deadline else "within the time-out"
+                failure = BadReply(f"no answer {which}", retryable=True, status=408)
             except BadReply as bad:
                 failure = bad
             else:
@@ -157,8 +199,12 @@ class ChatClient:
             failures += 1
             pause = self._pause(failure, failures)
             too_late = clock() + pause >= deadline
-            if not failure.retryable or failures > max_retries or too_late:
+            hopeless = not failure.retryable or is_overflow(failure)
+            hopeless = hopeless or (only is not None and failure.status not in only)
+            if hopeless or failures > max_retries or too_late:
                 raise as_error(failure, self.endpoint, attempts=attempt) from None
+            if failures > 1:
+                self._warn(failure, pause, clock())
             await self._sleep(pause)
         raise AssertionError("unreachable")
 
@@ -169,6 +215,14 @@ class ChatClient:
             return completion
         usage = spent if completion.usage is None else completion.usage + spent
         return completion.model_copy(update={"usage": usage, "attempts": attempts})
+
+    def _warn(self, failure: BadReply, pause_s: float, now: float) -> None:
+        """Say that requests keep failing; once in a while, since thousands may wait at once."""
+        if now - self._warned_at < _WARN_EVERY_S:
+            return
+        self._warned_at = now
+        text = " ".join(scrubbed(str(failure), self.endpoint).split())[:200]
+        logger.warning("%r: %s; trying again in %.0f s", self, text, pause_s)
 
     def _pause(self, failure: BadReply, failures: int) -> float:
         """Exponential with jitter, at least what the server asks for."""
@@ -207,16 +261,21 @@ class _Connection:
     """The openai client and the request slots of one event loop."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        async def api_key() -> str:
+        async def key() -> str:
             # Read at call time. Servers without authentication get a stand-in.
-            return os.environ.get(endpoint.api_key_env) or "EMPTY"
+            return api_key(endpoint.api_key_env) or "EMPTY"
 
-        self.slots = asyncio.Semaphore(endpoint.max_concurrency)
+        parts = urlsplit(endpoint.base_url)
+        self.slots = asyncio.Semaphore(min(endpoint.max_concurrency, _MOST_CONNECTIONS))
         self.client = openai.AsyncOpenAI(
-            base_url=endpoint.base_url,
-            api_key=api_key,
+            base_url=public_url(endpoint.base_url),
+            default_query=dict(parse_qsl(parts.query, keep_blank_values=True)) or None,
+            default_headers=_basic(parts.username, parts.password),
+            api_key=key,
             max_retries=0,
-            timeout=endpoint.timeout_s,
+            timeout=openai.Timeout(
+                endpoint.timeout_s, connect=min(_CONNECT_TIMEOUT_S, endpoint.timeout_s)
+            ),
         )
 
     async def post(self, body: dict[str, Any]) -> Any:
@@ -230,14 +289,23 @@ class _Connection:
             response = await self.client.chat.completions.with_raw_response.create(
                 model=body["model"], messages=body["messages"], extra_body=fields
             )
-        except openai.OpenAIError as error:
+        except EndpointError as error:  # the key can't be sent
+            raise BadReply(str(error), retryable=False) from error
+        except Exception as error:
             raise as_bad_reply(error) from error
         try:
             return json.loads(response.content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             text = response.text[:200]
             raise BadReply(
                 f"the reply is not JSON ({text!r}); is the base URL the API's root?",
                 retryable=True,
-                status=502,
             ) from error
+
+
+def _basic(user: str | None, password: str | None) -> dict[str, str] | None:
+    """Credentials in a URL as a header; left in the URL they get into the HTTP library's log."""
+    if user is None:
+        return None
+    pair = f"{unquote(user)}:{unquote(password or '')}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}

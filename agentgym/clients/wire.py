@@ -8,6 +8,8 @@ inside. What can be understood is; the rest is an error that says whether trying
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,10 @@ from agentgym.client import Completion, SamplingParams
 from agentgym.types import Message, ToolSpec, Usage, clean_json
 
 _REPLAYED = ("role", "content", "tool_calls", "tool_call_id")
+_NO_MONEY = re.compile(
+    r"insufficient[_ ](quota|balance|credits?|funds)|billing_hard_limit", re.IGNORECASE
+)
+_DIED = ("abort", "error")  # finish reasons with which vLLM and gateways report their own failure
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; used only where a server sends no usage
 
 
@@ -27,6 +33,8 @@ class BadReply(Exception):
         status: The HTTP status, or the code inside a 200 reply.
         usage: What the reply was billed, if it says so.
         retry_after_s: How long the server asks to wait, seconds.
+        unreachable: Whether nothing came back at all.
+        out_of_money: Whether the account can't pay for any request.
     """
 
     def __init__(
@@ -37,12 +45,48 @@ class BadReply(Exception):
         status: int | None = None,
         usage: Usage | None = None,
         retry_after_s: float | None = None,
+        unreachable: bool = False,
+        out_of_money: bool = False,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.status = status
         self.usage = usage
         self.retry_after_s = retry_after_s
+        self.unreachable = unreachable
+        self.out_of_money = out_of_money
+
+
+def bad_reply(
+    text: str,
+    *,
+    status: int | None,
+    code: Any = None,
+    kind: Any = None,
+    usage: Usage | None = None,
+    retry_after_s: float | None = None,
+) -> BadReply:
+    """Class an error that a server reports, by its status line or inside a 200 reply.
+
+    Args:
+        text: The server's words.
+        status: The HTTP status, or the numeric code inside a 200 reply.
+        code: The error's `code`, which says more than the status where it is a word.
+        kind: The error's `type`.
+        usage: What was billed.
+        retry_after_s: How long the server asks to wait, seconds.
+    """
+    if isinstance(code, str) and not code.isdecimal() and code not in text:
+        text = f"{text} ({code})"
+    out_of_money = status == 402 or bool(_NO_MONEY.search(f"{text} {kind}"))
+    return BadReply(
+        text,
+        retryable=not out_of_money and (status is None or is_retryable(status)),
+        status=status,
+        usage=usage,
+        retry_after_s=retry_after_s,
+        out_of_money=out_of_money,
+    )
 
 
 def is_retryable(status: int) -> bool:
@@ -70,6 +114,7 @@ def _replayed_call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+    arguments = arguments.strip()
     return {
         "id": call.get("id"),
         "type": "function",
@@ -114,7 +159,7 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
 
     Args:
         body: The decoded JSON.
-        request: The request's body, for its output limit and for estimates.
+        request: The request's body as it was sent, for its output limit and for estimates.
 
     Raises:
         BadReply: If it is an error, or has no choice.
@@ -128,20 +173,31 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
         raise _embedded_error(body["error"], billed)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(choice, Mapping) and choice.get("error"):
+        raise _embedded_error(choice["error"], billed)
     if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
         raise BadReply("the reply has no choice in it", retryable=True, usage=billed)
     message, reasoning = _read_message(choice["message"])
     usage = read_usage(reported, request, {**message, "reasoning": reasoning})
     finish_reason = choice.get("finish_reason")
+    if finish_reason in _DIED:  # not the policy's doing, whatever text there is
+        text = f"the server gave up (finish_reason {finish_reason!r})"
+        raise BadReply(text, retryable=True, usage=usage)
     spent = _count(reported.get("completion_tokens"))
     return Completion(
         message=message,
         usage=usage,
         finish_reason=None if finish_reason is None else str(finish_reason),
         # Some servers report "tool_calls" for a call that the output limit cut (vLLM #58228).
-        cut_off=finish_reason == "length" or (spent or 0) >= request["max_tokens"],
+        cut_off=finish_reason == "length" or (spent or 0) >= _output_limit(request),
         reasoning=reasoning,
     )
+
+
+def _output_limit(request: Mapping[str, Any]) -> float:
+    """Tokens the request allowed; an endpoint's own fields may have changed or dropped it."""
+    limits = (request.get(key) for key in ("max_tokens", "max_completion_tokens"))
+    return min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
 
 
 def _embedded_error(error: Any, usage: Usage | None) -> BadReply:
@@ -149,9 +205,8 @@ def _embedded_error(error: Any, usage: Usage | None) -> BadReply:
     details = error if isinstance(error, Mapping) else {}
     text = str(details.get("message") or error)
     code = details.get("code") or details.get("status")
-    status = int(str(code)) if str(code).isdecimal() else None
-    retryable = True if status is None else is_retryable(status)
-    return BadReply(text, retryable=retryable, status=status, usage=usage)
+    status = int(str(code)) if re.fullmatch("[0-9]{3}", str(code)) else None
+    return bad_reply(text, status=status, code=code, kind=details.get("type"), usage=usage)
 
 
 def _read_message(given: Mapping[str, Any]) -> tuple[Message, str | None]:

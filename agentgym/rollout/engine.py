@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import agentgym
 from agentgym.client import ModelClient, SamplingParams
+from agentgym.errors import RolloutStopped
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.episode import EpisodeRun
 from agentgym.rollout.limits import FailureWatch, Limits
@@ -96,7 +97,8 @@ class Engine:
 
         Raises:
             AgentGymError: If no env can be made as configured.
-            RolloutStopped: If too many episodes fail.
+            RolloutStopped: If too many episodes fail, or the endpoint refuses the caller (wrong
+                key, no credit).
             TraceError: If the writer can't write.
         """
         finished: asyncio.Queue[Trace | None] = asyncio.Queue()
@@ -121,9 +123,9 @@ class Engine:
 
     async def aclose(self) -> None:
         """Close the environments that were kept for reuse."""
-        for state in self._by_loop.values():
-            state.pool.close()
+        states = list(self._by_loop.values())
         self._by_loop.clear()
+        await asyncio.gather(*(state.pool.aclose() for state in states))
 
     def close(self) -> None:
         """`aclose` for plain code."""
@@ -183,6 +185,10 @@ class Engine:
         finally:
             state.stages.admission.release()
         done(await episode.settle())
+        if episode.fatal is not None:
+            raise RolloutStopped(
+                f"stopped, since no other episode would fare better: {episode.fatal}"
+            )
 
 
 class _LoopState:

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentgym.errors import AgentGymError
 from agentgym.judge import Scoring
-from agentgym.rollout.failure import Failure, last_line, text_of
+from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
 from agentgym.rollout.pool import EnvHandle, EnvPool
 from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
 from agentgym.rollout.stages import Stages
@@ -78,7 +78,7 @@ class EpisodeRun:
             self._episode = self._turns.remains
         finally:
             if handle is not None and reusable:
-                self._pool.release(handle)
+                await self._pool.release(handle)
             elif handle is not None:
                 await self._pool.discard(handle)
             await self._release_session()
@@ -93,6 +93,7 @@ class EpisodeRun:
                 async with limit:
                     handle = await self._acquire()
                     opening, info = await self._reset(handle)
+                    self._note(info)
             except BaseException as error:
                 if handle is not None:
                     await self._pool.discard(handle)
@@ -100,7 +101,6 @@ class EpisodeRun:
                     raise Failure("infra", f"no env was ready within {limit_s:g} s") from error
                 raise
         self._scoring = handle.scoring
-        self._note(info)
         return handle, opening
 
     async def _acquire(self) -> EnvHandle:
@@ -108,7 +108,9 @@ class EpisodeRun:
             return await self._pool.acquire()
         except AgentGymError:
             raise  # misconfigured: no episode could be played
-        except Exception as error:
+        except BaseException as error:
+            if is_ours(error):
+                raise
             raise Failure("env", text_of(error)) from error
 
     async def _reset(self, handle: EnvHandle) -> tuple[tuple[Message, ...], dict[str, Any]]:
@@ -119,10 +121,21 @@ class EpisodeRun:
             options["max_turns"] = self._setting.limits.max_turns
         try:
             return await handle.reset(seed=self._seed, options=options)
-        except Exception as error:
+        except BaseException as error:
+            if is_ours(error):
+                raise
             raise Failure("env", text_of(error)) from error
 
     def _note(self, info: Mapping[str, Any]) -> None:
+        """Take in what the env tells of the task.
+
+        Raises:
+            Failure: If that is nonsense.
+        """
+        for key in ("task_id", "split"):
+            value = info.get(key)
+            if value is not None and not isinstance(value, str):
+                raise Failure("env", f"info[{key!r}] must be a str or None, got {value!r:.200}")
         self._task_id = info.get("task_id", self._task_id)
         self._split = info.get("split", self._split)
         self._turns.note(info)
@@ -130,11 +143,31 @@ class EpisodeRun:
     async def _release_session(self) -> None:
         try:
             await self._setting.client.release(self._trace_id)
-        except Exception:
+        except BaseException as error:
+            if is_ours(error):
+                raise
             logger.warning("the client's release() failed", exc_info=True)
 
+    @property
+    def fatal(self) -> str | None:
+        """Why no other episode of the batch can succeed either, if so."""
+        return str(self._failure) if self._failure is not None and self._failure.fatal else None
+
     async def settle(self) -> Trace:
-        """Get the verdict (EVAL) and make the trace."""
+        """Get the verdict (EVAL) and make the trace.
+
+        What an env told in a form that no trace can hold fails the episode, and is left out.
+        """
+        try:
+            return await self._settled()
+        except Exception as error:
+            self._failure = Failure("env", text_of(error))
+            self._episode = None
+            self._turns.history, self._turns.tools = [], []
+            self._task_id, self._split = self._request.task_id, None
+            return self._trace(self._unrecorded())
+
+    async def _settled(self) -> Trace:
         if self._episode is None or self._scoring is None:
             return self._trace(self._unrecorded())
         if self._failure is not None:  # nothing to judge: the verdict is masked
@@ -150,9 +183,13 @@ class EpisodeRun:
         try:
             async with asyncio.timeout(limit_s):
                 return await scoring.verdict(episode)
-        except TimeoutError:  # `verdict` itself raises nothing
-            late = Failure("judge", f"no verdict within {limit_s:g} s")
-            return await scoring.verdict(late.marks(episode))
+        except TimeoutError:
+            failure = Failure("judge", f"no verdict within {limit_s:g} s")
+        except BaseException as error:  # a judge's bug is masked inside; this is what isn't
+            if is_ours(error):
+                raise
+            failure = Failure("judge", last_line(text_of(error)))
+        return await scoring.verdict(failure.marks(episode))
 
     def _unrecorded(self) -> Verdict:
         """The verdict on an episode that broke without leaving a record."""

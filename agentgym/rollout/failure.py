@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,13 @@ class Failure(Exception):
     Args:
         failure_class: Whose fault it is.
         error: What happened, for the trace.
+        fatal: Whether every other episode of the batch will fail of it too.
     """
 
-    def __init__(self, failure_class: FailureClass, error: str) -> None:
+    def __init__(self, failure_class: FailureClass, error: str, *, fatal: bool = False) -> None:
         super().__init__(error)
         self.failure_class = failure_class
+        self.fatal = fatal
 
     def marks(self, episode: Episode) -> Episode:
         """The episode's record with this failure in it, which masks its verdict."""
@@ -36,7 +39,22 @@ def text_of(error: BaseException) -> str:
     """An exception for the trace: one line if it is ours, with its traceback otherwise."""
     if isinstance(error, AgentGymError) and error.__cause__ is None:
         return clean_text(f"{type(error).__name__}: {error}")
-    return clean_text("".join(traceback.format_exception(error)).strip())
+    text = "".join(traceback.format_exception(error)).strip()
+    if isinstance(error, BaseExceptionGroup):  # whose text ends in a ruled line
+        text += f"\n{type(error).__name__}: {error}"
+    return clean_text(text)
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an exception is meant for the batch: Ctrl-C, or the cancellation of this task.
+
+    What an environment, a policy or a judge raises is the episode's, `SystemExit` and a
+    cancellation of its own making (an inner task that was cancelled) included.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
 def last_line(text: str) -> str:

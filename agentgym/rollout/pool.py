@@ -7,7 +7,6 @@ are kept and reused, one episode at a time, and thrown away after anything went 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any, cast
@@ -25,7 +24,6 @@ from agentgym.types import Action, Episode, Message, TruncationReason
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_TIMEOUT_S = 10.0
 _ASYNC_FACE = ("areset", "astep", "atruncate")
 
 
@@ -109,10 +107,13 @@ class EnvHandle:
         return episode.model_copy(update={"messages": tuple(messages)})
 
     def close(self) -> None:
-        """Close the env; an error in it is logged, since nothing depends on it any more."""
+        """Close the env; an error in it is logged, since nothing depends on it any more.
+
+        It may block, and is no coroutine: it belongs into a thread.
+        """
         try:
             self._env.close()
-        except Exception:
+        except BaseException:  # the thread is this call's own: whatever comes is the env's
             logger.warning("closing %s failed", self._core, exc_info=True)
 
 
@@ -121,10 +122,12 @@ class EnvPool:
 
     Args:
         source: Makes them.
+        close_timeout_s: Longest wait for one to close.
     """
 
-    def __init__(self, source: EnvSource) -> None:
+    def __init__(self, source: EnvSource, *, close_timeout_s: float = 10.0) -> None:
         self._source = source
+        self._close_timeout_s = close_timeout_s
         self._idle: list[EnvHandle] = []
         self._first = asyncio.Lock()
         self._made = 0
@@ -153,28 +156,35 @@ class EnvPool:
         return self._idle.pop() if self._idle else await self._make()
 
     async def _make(self) -> EnvHandle:
-        env = await in_thread(self._source.make)
+        env = await in_thread(self._source.make, unwanted=_close_late)
         self._made += 1
         return EnvHandle(env)
 
-    def release(self, handle: EnvHandle) -> None:
+    async def release(self, handle: EnvHandle) -> None:
         """Give an environment back for the next episode."""
         if self._closed:
-            handle.close()
+            await self.discard(handle)
         else:
             self._idle.append(handle)
 
     async def discard(self, handle: EnvHandle) -> None:
-        """Close an environment that something went wrong in."""
-        if handle.is_async:
-            handle.close()
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+        """Close an environment; one that takes too long about it is left behind."""
+        try:
+            async with asyncio.timeout(self._close_timeout_s):
                 await in_thread(handle.close)
+        except TimeoutError:
+            logger.warning("an env's close() took over %g s; left behind", self._close_timeout_s)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all idle environments, and those in use once they come back."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(self.discard(handle) for handle in idle))
+
+
+def _close_late(env: gymnasium.Env[Any, Any]) -> None:
+    """Close an environment that was ready only after its episode had been given up."""
+    try:
+        env.close()
+    except BaseException:
+        logger.warning("closing %s failed", env, exc_info=True)

@@ -16,22 +16,33 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def in_thread(
+    function: Callable[[], T], *, unwanted: Callable[[T], object] | None = None
+) -> T:
     """Run a blocking function in a thread of its own, with the caller's context variables.
 
     If the caller is cancelled it returns at once; the thread goes on and its result is dropped.
+
+    Args:
+        function: What to run.
+        unwanted: Gets a result that comes too late, to free what it holds; also runs in a thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
+    def drop(result: T) -> None:
+        if unwanted is not None:
+            _start(lambda: unwanted(result))
+
     def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        elif error is None:
+            drop(result)
 
     def work() -> None:
         result, error = None, None
@@ -44,5 +55,15 @@ async def in_thread(function: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
+    _start(work)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        # Cancelled between the result and this coroutine's turn to take it.
+        if future.done() and not future.cancelled() and future.exception() is None:
+            drop(future.result())
+        raise
+
+
+def _start(work: Callable[[], object]) -> None:
     threading.Thread(target=work, name="rollout-blocking", daemon=True).start()
-    return await future

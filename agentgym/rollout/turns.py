@@ -15,7 +15,7 @@ from pydantic import Field
 
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import ContextOverflow, EndpointError
-from agentgym.rollout.failure import Failure, OutOfTime, record_of, text_of
+from agentgym.rollout.failure import Failure, OutOfTime, is_ours, record_of, text_of
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.pool import EnvHandle
 from agentgym.rollout.progress import Progress
@@ -29,6 +29,9 @@ from agentgym.types import (
     TruncationReason,
     Usage,
 )
+
+_FATAL = (401, 402)
+"""Statuses of an endpoint that refuses the caller: no request of the batch will fare better."""
 
 
 class Setting(Record):
@@ -74,8 +77,15 @@ class TurnLoop:
         """What was recorded of an episode that broke in the middle of a step."""
 
     def note(self, info: Mapping[str, Any]) -> None:
-        """Take in what the env tells beside its messages."""
-        self.tools = info.get("tools", self.tools)
+        """Take in what the env tells beside its messages.
+
+        Raises:
+            Failure: If that is nonsense.
+        """
+        tools = info.get("tools", self.tools)
+        if not isinstance(tools, list | tuple) or not all(isinstance(t, dict) for t in tools):
+            raise Failure("env", f'info["tools"] must be a list of tools, got {tools!r:.200}')
+        self.tools = list(tools)
         if self._observe is not None:
             self._observe(self._session, info)
 
@@ -126,8 +136,11 @@ class TurnLoop:
         except ContextOverflow:
             raise
         except EndpointError as error:
-            raise Failure("infra", f"{type(error).__name__}: {error}") from error
-        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise Failure("infra", text, fatal=error.status in _FATAL) from error
+        except BaseException as error:
+            if is_ours(error):
+                raise
             if not limit.expired():
                 raise Failure("infra", text_of(error)) from error
             if clock() >= deadline:
@@ -172,7 +185,9 @@ class TurnLoop:
         try:
             async with limit:
                 messages, over, info = await handle.step(_action(completion, self._policy_s))
-        except Exception as error:
+        except BaseException as error:
+            if is_ours(error):
+                raise
             self.history.append(dict(completion.message))
             failure = Failure("env", text_of(error))
             if limit.expired():
@@ -192,7 +207,9 @@ class TurnLoop:
         try:
             async with asyncio.timeout(self._limits.turn_timeout_s):
                 return record_of(await handle.truncate(reason))
-        except Exception as error:
+        except BaseException as error:
+            if is_ours(error):
+                raise
             if self.failure is not None:
                 raise self.failure from error
             raise Failure("env", text_of(error)) from error

@@ -27,6 +27,7 @@ class ListServer:
         self.replies: list[Any] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
         self.in_flight = 0
         self.most_in_flight = 0
         self.gate: asyncio.Event | None = None
@@ -41,6 +42,7 @@ class ListServer:
             number = len(self.requests)
             self.requests.append(body)
             self.headers.append(dict(request.headers))
+            self.queries.append(dict(request.query))
             self.asked.set()
             if self.gate is not None:
                 await self.gate.wait()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 
 import pytest
 
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.clients import ChatClient
-from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.errors import ConfigError, ContextOverflow, EndpointError
 from agentgym.types import Usage
 
 ASK = [{"role": "user", "content": "Hi"}]
@@ -310,12 +311,114 @@ async def test_no_retry_past_the_deadline(server, make_client):
     assert len(server.requests) == 1
 
 
-async def test_empty_account_is_not_retried(server, make_client):
-    server.replies = [(429, {"error": {"message": "pay", "code": "insufficient_quota"}})]
-    with pytest.raises(EndpointError) as caught:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (429, {"error": {"message": "pay", "code": "insufficient_quota"}}),
+        (429, {"error": {"message": "pay", "type": "insufficient_quota"}}),
+        (200, {"error": {"message": "pay", "code": "insufficient_quota"}}),
+        (402, {"error": {"message": "Insufficient Balance"}}),
+        (402, "pay"),
+    ],
+)
+async def test_empty_account_is_not_retried(server, make_client, refusal):
+    """E11."""
+    server.replies = [refusal]
+    with pytest.raises(EndpointError, match="no credit left") as caught:
         await ask(make_client())
-    assert not caught.value.retryable
+    assert (caught.value.retryable, caught.value.status) == (False, 402)
     assert len(server.requests) == 1
+
+
+async def test_keeping_on_failing_is_said_once_in_a_while(server, make_client, caplog):
+    """E19."""
+    server.replies = [(503, {"error": {"message": "busy"}})]
+    client = make_client()
+    for _ in range(3):
+        with pytest.raises(EndpointError):
+            await ask(client)
+    (record,) = [r for r in caplog.records if r.name.startswith("agentgym")]
+    assert record.levelname == "WARNING"
+    assert "busy" in record.message
+
+
+async def test_busy_server_is_asked_again_before_a_run(server, make_client, reply):
+    server.replies = [(503, {"error": {"message": "loading"}}), reply()]
+    await make_client().preflight()
+    assert len(server.requests) == 2
+
+
+async def test_answer_that_trickles_runs_into_the_time_out(make_client):
+    gone = asyncio.Event()
+
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = make_client(base_url=f"http://127.0.0.1:{port}/v1", timeout_s=0.2, max_retries=0)
+    with pytest.raises(EndpointError, match="within the time-out"):
+        await ask(client)
+    await gone.wait()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_failure_inside_a_choice_is_no_answer(server, make_client, reply):
+    died = {"error": {"message": "upstream died", "code": 502}, "message": {"content": ""}}
+    server.replies = [
+        {"choices": [died]},
+        reply("", finish_reason="error"),
+        reply("hal", finish_reason="abort"),
+        reply(),
+    ]
+    got = await ask(make_client())
+    assert (got.message["content"], got.attempts) == ("hello", 4)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"error": {"code": "' + "9" * 5000 + '"}}'])
+async def test_reply_that_json_chokes_on_is_retried(server, make_client, reply, text):
+    server.replies = [text, reply()]
+    assert (await ask(make_client())).attempts == 2
+
+
+async def test_output_limit_is_the_one_that_was_sent(server, make_client, reply):
+    usage = {"prompt_tokens": 5, "completion_tokens": 100}
+    server.replies = [reply(usage=usage)]
+    assert (await ask(make_client())).cut_off
+    client = make_client(extra_body={"max_tokens": 200})
+    got = await ask(client)
+    assert not got.cut_off
+
+
+@pytest.mark.parametrize("body", ["Method Not Allowed", {"detail": "Method Not Allowed"}])
+async def test_wrong_path_is_named_in_the_servers_words(server, make_client, body):
+    server.replies = [(405, body)]
+    with pytest.raises(EndpointError, match="405: Method Not Allowed; .*API's root"):
+        await make_client().preflight()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://[::1", "http://h:port/v1", "http://h:99999/v1", "http://a b/v1"]
+)
+def test_url_that_cannot_be_asked_is_refused(url):
+    with pytest.raises(ConfigError, match="no usable URL"):
+        ChatClient(Endpoint(base_url=url, model="m"))
+
+
+def test_refused_url_shows_no_credentials():
+    with pytest.raises(ConfigError) as caught:
+        ChatClient(Endpoint(base_url="http://user:pa55word@h:port/v1?key=s3cret", model="m"))
+    assert "pa55word" not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_silent_server_runs_into_the_time_out(server, make_client):
@@ -341,10 +444,23 @@ async def test_silent_server_runs_into_the_deadline(server, make_client):
         (400, "prompt is too long"),
         (400, "the request exceeds the available context size"),
         (413, "context_length_exceeded"),
+        (400, "The decoder prompt (length 600) is longer than the maximum model length of 512."),
+        (
+            422,
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 512. Given: 9",
+        ),
+        (422, "Input validation error: `inputs` must have less than 512 tokens. Given: 600"),
+        (400, "The input token count (600) exceeds the maximum number of tokens allowed (512)."),
+        (400, "This model's maximum prompt length is 512 but the request contains 600 tokens."),
+        (400, "input length and `max_tokens` exceed context limit: 500 + 50 > 512"),
+        (400, "too many tokens: total number of tokens in the prompt cannot exceed 512"),
+        (400, "Range of input length should be [1, 512]"),
+        (200, {"message": "The maximum context length is 512", "code": "context_length_exceeded"}),
     ],
 )
 async def test_conversation_that_is_too_long_is_an_overflow(server, make_client, status, text):
-    server.replies = [(status, {"error": {"message": text}})]
+    error = {"message": text} if isinstance(text, str) else text
+    server.replies = [(status, {"error": error})]
     with pytest.raises(ContextOverflow):
         await ask(make_client())
     assert len(server.requests) == 1
@@ -414,6 +530,44 @@ async def test_key_and_credentials_never_show(server, make_client, monkeypatch):
         await ask(client, sampling=SAMPLING)
     assert not {"pa55", "k3y"} & set(f"{caught.value}{client!r}".replace("=", ":").split(":"))
     assert "pa55" not in f"{caught.value}{client!r}"
+
+
+@pytest.mark.parametrize("key", ["sk-test-123\n", "  sk-test-123 "])
+async def test_blanks_around_a_key_do_no_harm(server, make_client, reply, monkeypatch, key):
+    monkeypatch.setenv("SOME_KEY", key)
+    server.replies = [reply()]
+    await ask(make_client(api_key_env="SOME_KEY"))
+    assert server.headers[0]["Authorization"] == "Bearer sk-test-123"
+
+
+@pytest.mark.parametrize("key", ["sk-\nsecret-1", "sk-s\u00e4cret-1", "\u201csk-secret-1\u201d"])
+async def test_key_that_cannot_be_sent_is_named_and_not_shown(
+    server, make_client, reply, monkeypatch, key
+):
+    monkeypatch.setenv("SOME_KEY", key)
+    server.replies = [reply()]
+    with pytest.raises(EndpointError, match="SOME_KEY holds no usable key") as caught:
+        await ask(make_client(api_key_env="SOME_KEY"))
+    assert "cret" not in f"{caught.value}{caught.value.__cause__}"
+    assert server.requests == []
+
+
+async def test_query_of_the_url_is_sent_and_never_shown(server, make_client, reply):
+    server.replies = [lambda body: (500, f"no such thing: {server.queries[-1]}"), reply()]
+    client = make_client(base_url=f"{server.url}?api-version=2&key=s3cret%2Fvalue", max_retries=0)
+    with pytest.raises(EndpointError) as caught:
+        await ask(client)
+    assert server.queries == [{"api-version": "2", "key": "s3cret/value"}]
+    assert "redacted" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_password_in_the_url_is_sent_and_not_logged(server, make_client, reply, caplog):
+    server.replies = [reply()]
+    with caplog.at_level("DEBUG"):
+        await ask(make_client(base_url=server.url.replace("//", "//user:pa55word@")))
+    assert server.headers[0]["Authorization"] == "Basic dXNlcjpwYTU1d29yZA=="
+    assert "pa55word" not in caplog.text
 
 
 # --- loops and slots --------------------------------------------------------------------------

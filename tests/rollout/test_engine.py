@@ -28,6 +28,8 @@ from agentgym.errors import (
 )
 from agentgym.judge import Score
 from agentgym.rollout import Engine, EpisodeRequest, Limits
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.source import EnvSource
 from agentgym.testing.envs import CounterEnv, SlowCounterEnv
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter, read_traces
@@ -584,10 +586,127 @@ async def test_release_that_fails_is_logged_and_changes_nothing(caplog):
     assert "release() failed" in caplog.text
 
 
-async def test_close_that_fails_is_logged_and_changes_nothing(caplog):
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3)])
+@pytest.mark.parametrize("where", ["make", "start", "step", "policy", "judge", "release"])
+async def test_what_is_no_ordinary_exception_fails_one_episode_too(where, error):
+    """An inner task that was cancelled, a tool that calls `exit`: no episode is lost to it."""
+    raised = []
+
+    async def once(*args: Any) -> None:
+        if not raised:
+            raised.append(error)
+            raise error
+
+    class Client(WatchedClient):
+        async def release(self, session: str) -> None:
+            await super().release(session)
+            if where == "release":
+                await once()
+
+    async def policy(messages: Any) -> Any:
+        if where == "policy":
+            await once()
+        await asyncio.sleep(0)
+        return solve(messages)
+
+    def make() -> HookedEnv:
+        if where == "make" and not raised:
+            raised.append(error)
+            raise error
+        return HookedEnv(**{where: once})
+
+    traces = await play(Engine(make, client=Client(policy)), 12)
+    assert raised
+    assert len(traces) == 12
+    failed = [(trace.failure_class, trace.failed_stage) for trace in traces if not trace.scored]
+    expected = {
+        "make": [("env", "init")],
+        "start": [("env", "init")],
+        "step": [("env", "run")],
+        "policy": [("infra", "run")],
+        "judge": [("judge", "eval")],
+        "release": [],
+    }
+    assert failed == expected[where]
+
+
+@pytest.mark.parametrize(
+    "info", [{"task_id": 5}, {"split": 3}, {"tools": "x"}, {"tools": None}, {"tools": ["x"]}]
+)
+async def test_env_that_tells_nonsense_fails_its_episode(info):
+    class Env(CounterEnv):
+        def extra_info(self) -> dict[str, Any]:
+            return info
+
+    (trace,) = await play(Engine(Env, client=ScriptedClient(solve)))
+    assert (trace.failure_class, trace.failed_stage) == ("env", "init")
+    assert next(iter(info)) in trace.error
+
+
+async def test_opening_that_no_trace_can_hold_fails_its_episode():
+    class Env(CounterEnv):
+        async def start(self, task: Any) -> Any:
+            await super().start(task)
+            return ("hello", "you")
+
+    (trace,) = await play(Engine(Env, client=ScriptedClient([DOWN])), task_id="counter/3")
+    assert (trace.failure_class, trace.task_id, trace.messages) == ("env", "counter/3", ())
+
+
+async def test_group_of_exceptions_is_named_in_the_last_line():
+    async def step(env: Any) -> None:
+        raise ExceptionGroup("two tools", [ValueError("one"), ValueError("two")])
+
+    (trace,) = await play(Engine(Maker(step=step), client=ScriptedClient(solve)))
+    assert "ValueError: one" in trace.error
+    assert trace.error.splitlines()[-1] == "ExceptionGroup: two tools (2 sub-exceptions)"
+
+
+async def test_close_that_hangs_holds_up_nobody(caplog):
+    release = threading.Event()
+
     class Env(CounterEnv):
         def close(self) -> None:
-            raise RuntimeError("gone")
+            release.wait(30)
+
+    pool = EnvPool(EnvSource(Env), close_timeout_s=0.05)
+    handle = await pool.acquire()
+    ticks = 0
+    closing = asyncio.create_task(pool.discard(handle))
+    while not closing.done():
+        ticks += 1
+        await asyncio.sleep(0.001)
+    await pool.release(await pool.acquire())
+    await pool.aclose()
+    release.set()
+    assert ticks > 1
+    assert caplog.text.count("left behind") == 2
+
+
+async def test_env_that_is_ready_too_late_is_closed():
+    late, closed = threading.Event(), threading.Event()
+
+    class Env(CounterEnv):
+        def __init__(self) -> None:
+            late.wait(30)
+            super().__init__()
+
+        def close(self) -> None:
+            closed.set()
+
+    engine = Engine(Env, client=ScriptedClient(solve), limits=Limits(init_timeout_s=0.05))
+    (trace,) = await play(engine)
+    assert (trace.failure_class, trace.failed_stage) == ("infra", "init")
+    late.set()
+    await asyncio.to_thread(closed.wait, 30)
+    assert closed.is_set()
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("gone")])
+async def test_close_that_fails_is_logged_and_changes_nothing(caplog, error):
+    class Env(CounterEnv):
+        def close(self) -> None:
+            raise error
 
     (trace,) = await play(Engine(Env, client=ScriptedClient(solve)))
     assert trace.reward == 1.0
@@ -654,6 +773,19 @@ async def test_abnormal_failure_rate_stops_the_run_with_its_cause():
     assert client.calls == calls < 30
     assert len(client.released) >= len(client.open)
     await engine.aclose()
+
+
+@pytest.mark.parametrize("status", [401, 402])
+async def test_endpoint_that_refuses_the_caller_stops_the_run_at_once(status):
+    """E11."""
+    refusal = EndpointError("http://x/v1: no credit left", retryable=False, status=status)
+    client = WatchedClient([ADD, refusal])
+    kept = Kept()
+    engine = Engine(CounterEnv, client=client, limits=Limits(concurrency=1), writer=kept)
+    with pytest.raises(RolloutStopped, match="no credit left"):
+        await play(engine, 100)
+    assert client.calls == 2
+    assert [trace.failure_class for trace in kept.traces] == ["infra"]
 
 
 async def test_first_failure_can_stop_the_run_and_cancels_the_siblings():
