@@ -93,11 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = build_parser().parse_args(argv)
+        run: Callable[[Any], int] = args.run
+        return run(args)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
-    run: Callable[[Any], int] = args.run
-    try:
-        return run(args)
     except AgentGymError as error:
         print(f"agentgym: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_ERROR
@@ -106,4 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader (head, less) has gone; nothing is left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except OSError as error:  # a path that can't be read or written, a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"agentgym: error: {where}{error.strerror or error}", file=sys.stderr)
         return EXIT_ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -31,10 +32,15 @@ def key_values(pairs: Iterable[str]) -> dict[str, Any]:
         if key in found:
             raise ConfigError(f"{key} is given twice")
         try:
-            found[key] = json.loads(text)
-        except ValueError:
+            found[key] = json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError):
             found[key] = text
     return found
+
+
+def _no_number(name: str) -> Any:
+    """NaN and the infinities are no JSON; they stay text, which a numeric parameter refuses."""
+    raise ValueError(name)
 
 
 def checked(make: Callable[..., T], **fields: Any) -> T:
@@ -49,7 +55,9 @@ def checked(make: Callable[..., T], **fields: Any) -> T:
         fault = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in fault["loc"])
         text = fault["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{field}: {text} (got {fault['input']!r})") from error
+        if fault["type"] != "value_error":  # ours say themselves what they got
+            text += f" (got {fault['input']!r})"
+        raise ConfigError(f"{field}: {text}") from error
 
 
 def fresh_folder(env_id: str) -> Path:
@@ -60,15 +68,17 @@ def fresh_folder(env_id: str) -> Path:
 
 
 def write_json(path: Path, text: str) -> None:
-    """Replace a file as a whole, so that nobody ever reads half of it.
+    """Replace a file as a whole, so that nobody ever reads half of it; make its folder if missing.
 
     Raises:
         ConfigError: If it can't be written.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text + "\n", encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise ConfigError(f"can't write {path}: {error.strerror or error}") from error

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
 from agentgym.cli._table import summary_table
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, RolloutStopped
+from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _SAME_ON_RESUME = (
     *("tool_calls", "extra_body"),
 )
 _SHORTEST_SECRET = 8  # shorter values (EMPTY, none, …) would blot out ordinary text
+_SAME_LIMITS = ("max_turns", "max_episode_tokens")
 
 
 class RolloutCommand:
@@ -39,8 +42,11 @@ class RolloutCommand:
         self._args = args
         self._env_kwargs = key_values(args.env_kwargs)
         if args.split is not None:
+            if self._env_kwargs.get("split", args.split) != args.split:
+                raise ConfigError("split is given twice: by --split and by --env-kwargs")
             self._env_kwargs["split"] = args.split
         self._extra_body = key_values(args.extra_body)
+        self._endpoint: Endpoint | None = None
         self._check_policy()
         if args.samples < 1:
             raise ConfigError(f"--samples must be at least 1, got {args.samples}")
@@ -81,7 +87,11 @@ class RolloutCommand:
                 asyncio.run(self._play(client, requests, tools))
             except KeyboardInterrupt:
                 interrupted = True
-                print("interrupted; --resume runs the rest", file=sys.stderr)
+                print(f"agentgym: interrupted{self._how_to_go_on()}", file=sys.stderr)
+            except RolloutStopped as error:
+                self._report(quiet=True)
+                how = self._how_to_go_on("--retry-masked")
+                raise RolloutStopped(f"{self._redacted(str(error))}{how}") from error
             except BaseException:
                 self._report(quiet=True)
                 raise
@@ -120,7 +130,7 @@ class RolloutCommand:
             return ScriptedClient(named_policy(env, args.policy, seed=args.seed))
         from agentgym.clients.chat import ChatClient
 
-        endpoint = checked(
+        self._endpoint = checked(
             Endpoint,
             base_url=args.base_url,
             model=args.model,
@@ -129,7 +139,7 @@ class RolloutCommand:
             max_concurrency=self._limits.concurrency,
             extra_body=self._extra_body,
         )
-        return ChatClient(endpoint, send_tools=args.tool_calls == "native")
+        return ChatClient(self._endpoint, send_tools=args.tool_calls == "native")
 
     def _requests(self, env: AgentEnv) -> list[EpisodeRequest]:
         """The episodes to play, and the folder checked."""
@@ -146,28 +156,48 @@ class RolloutCommand:
         from agentgym.traces import TraceFile
 
         if not self._args.resume:
-            if self._out.exists() and (not self._out.is_dir() or any(self._out.iterdir())):
-                raise ConfigError(
-                    f"{self._out} is not empty; take another --out, or --resume to go on with it"
-                )
+            self._check_fresh()
             return set()
-        if not self._traces.exists():
-            raise ConfigError(f"{self._traces} does not exist: there is no run to go on with")
+        if not self._config_file.exists():
+            raise ConfigError(
+                f"{self._config_file} does not exist: there is no run to go on with; "
+                "start one with another --out, without --resume"
+            )
         self._check_same_run()
+        if not self._traces.exists():  # stopped before its first episode
+            return set()
         return TraceFile(self._traces).finished(retry_masked=self._args.retry_masked)
 
+    def _check_fresh(self) -> None:
+        try:
+            in_use = any(self._out.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigError(
+                f"can't use {self._out} as a folder: {error.strerror}; take another --out"
+            ) from error
+        if in_use:
+            raise ConfigError(
+                f"{self._out} is not empty; take another --out, or --resume to go on with it"
+            )
+
     def _check_same_run(self) -> None:
-        path = self._out / "config.json"
+        path = self._config_file
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"can't read {path}: {error}") from error
-        now = json.loads(json.dumps(self._config()))
-        for key in _SAME_ON_RESUME:
-            if before.get(key) != now[key]:
+            raise ConfigError(f"can't read {path}: {error}; take another --out") from error
+        if not isinstance(before, dict) or not isinstance(before.get("limits", {}), dict):
+            raise ConfigError(f"{path} is no run's config; take another --out")
+        now = json.loads(self._config_json())
+        pairs = [(key, before.get(key), now[key]) for key in _SAME_ON_RESUME]
+        limits = before.get("limits", {})
+        pairs += [(key, limits.get(key), now["limits"][key]) for key in _SAME_LIMITS]
+        for key, then, this in pairs:
+            if then != this:
                 raise ConfigError(
-                    f"{self._out} was run with {key}={before.get(key)!r}, this is {now[key]!r}; "
-                    "take another --out"
+                    f"{self._out} was run with {key}={then!r}, this is {this!r}; take another --out"
                 )
 
     # --- playing ------------------------------------------------------------------------------
@@ -175,6 +205,10 @@ class RolloutCommand:
     @property
     def _traces(self) -> Path:
         return self._out / "traces.jsonl"
+
+    @property
+    def _config_file(self) -> Path:
+        return self._out / "config.json"
 
     @property
     def _policy_name(self) -> str:
@@ -213,8 +247,9 @@ class RolloutCommand:
         try:
             if not self._args.policy:
                 await client.preflight(tools)
+            # First, so that whatever a kill leaves behind can be gone on with.
+            write_json(self._config_file, self._config_json())
             with TraceWriter(self._traces, secrets=self._secrets()) as writer:
-                write_json(self._out / "config.json", json.dumps(self._config(), indent=2))
                 engine = Engine(
                     self._args.env,
                     client=client,
@@ -231,10 +266,29 @@ class RolloutCommand:
         finally:
             await client.aclose()
 
+    def _config_json(self) -> str:
+        return self._redacted(json.dumps(self._config(), indent=2, ensure_ascii=False))
+
     def _secrets(self) -> list[str]:
-        name = self._args.api_key_env or "OPENAI_API_KEY"
-        key = os.environ.get(name, "")
-        return [key] if len(key) >= _SHORTEST_SECRET else []
+        if self._endpoint is None:  # an env's tools may still read the environment
+            key = os.environ.get("OPENAI_API_KEY", "").strip()
+            return [key] if len(key) >= _SHORTEST_SECRET else []
+        from agentgym.clients.failures import secrets_of
+
+        return secrets_of(self._endpoint)
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets():
+            text = text.replace(secret, REDACTED)
+        return text
+
+    def _how_to_go_on(self, *more: str) -> str:
+        """The options that play the rest, if there is a run to go on with."""
+        if not self._config_file.exists():
+            return ""
+        return "; the same command plays the rest with " + " ".join(
+            (f"--out {self._out}", "--resume", *more)
+        )
 
     # --- reporting ----------------------------------------------------------------------------
 
@@ -251,5 +305,19 @@ class RolloutCommand:
         write_json(self._out / "summary.json", summary.model_dump_json(indent=2))
         if not quiet:
             print(summary_table(summary))
+            if summary.failures:
+                print(self._why_masked())
             print(f"\n{self._traces}")
         return summary.n_scored
+
+    def _why_masked(self) -> str:
+        """The commonest reason why an episode has no score."""
+        from agentgym.rollout.failure import last_line
+        from agentgym.traces import TraceFile
+
+        masked = (t for t in TraceFile(self._traces).latest().values() if not t.scored)
+        reasons = Counter(
+            last_line(t.error or t.verdict.reason or "no reason given") for t in masked
+        )
+        ((reason, count),) = reasons.most_common(1)
+        return f"masked: {count} × {reason[:400]}"

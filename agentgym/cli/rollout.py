@@ -42,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks.add_argument("--samples", type=int, default=1, metavar="G", help="episodes per task")
     tasks.add_argument("--seed", type=int, default=0, help="fixes the seed of every episode")
     tasks.add_argument(
-        "--env-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="the env's parameters"
+        "--env-kwargs",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="the env's parameters",
     )
     policy = parser.add_argument_group("policy: a model, or --policy")
     policy.add_argument("--base-url", help="OpenAI-compatible root, often ending in /v1")
@@ -63,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     policy.add_argument(
         "--extra-body",
         nargs="+",
+        action="extend",
         default=[],
         metavar="KEY=VALUE",
         help="further request fields for this server, such as tool_choice=required",

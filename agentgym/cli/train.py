@@ -51,8 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.train.versions import require_training_stack
 
     require_training_stack()
+    from agentgym.errors import ConfigError
+    from agentgym.rollout.source import EnvSource
     from agentgym.train.config import CONFIG_FILE, load_config
 
+    if args.resume and args.out is None:
+        raise ConfigError("--resume needs --out, the folder of the run to continue")
     config_file = args.config
     if args.resume and config_file is None and args.out is not None:
         config_file = args.out / CONFIG_FILE
@@ -65,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
         out=args.out,
     )
+    EnvSource(config.env, config.env_kwargs)  # before the model, which may take a download
     print(f"traces, metrics and checkpoints: {config.out}")
     from agentgym.train.grpo import train
 

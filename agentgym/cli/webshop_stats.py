@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env-kwargs",
         nargs="+",
+        action="extend",
         default=[],
         metavar="KEY=VALUE",
         help=f"parameters of the env: {', '.join((*_SCORED_WITH, *_EMBEDDED))}",

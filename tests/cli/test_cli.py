@@ -209,6 +209,15 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
         (["--env", ENV, "--policy", "rule", "--resume", "--out", "x"], "no run to go on with"),
         (["--env", ENV, "--policy", "rule", "--retry-masked"], "goes with --resume"),
         (["--env", ENV, "--base-url", "localhost:1", "--model", "m"], "http://"),
+        (["--env", ENV, "--base-url", "http://[::1", "--model", "m"], "no usable URL"),
+        (["--env", ENV, "--base-url", "http://h:port/v1", "--model", "m"], "no usable URL"),
+        (["--env", ENV, "--base-url", "http://h:99999/v1", "--model", "m"], "no usable URL"),
+        (["--env", ENV, "--policy", "rule", "--out", "x" * 300], "can't use x+ as a folder: File"),
+        (["--env", ENV, "--policy", "rule", "--out", "/dev/null"], "can't use /dev/null"),
+        (
+            [*("--env", ENV, "--policy", "rule", "--split", "test", "--env-kwargs", "split=train")],
+            "split is given twice",
+        ),
         (["--env", ENV, "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], "is the server"),
     ],
 )
@@ -228,6 +237,28 @@ def test_folder_in_use_is_refused_without_resume(agentgym_command, tmp_path):
     assert_one_line(err)
     assert "--resume" in err
     assert (tmp_path / "x" / "traces.jsonl").read_text() == before
+
+
+def test_env_kwargs_given_twice_add_up(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "--env-kwargs", "max_turns=2", "-n", 1, "--out", "x")
+    config = json.loads((tmp_path / "x" / "config.json").read_text())
+    assert config["env_kwargs"] == {"num_products": 60, "max_turns": 2}
+
+
+def test_not_a_number_is_no_parameter(agentgym_command):
+    args = ["rollout", "--env", ENV, "--policy", "rule", "--env-kwargs", "num_products=NaN"]
+    code, _, err = agentgym_command(*args)
+    assert code == 1
+    assert "num_products='NaN'" in err
+
+
+def test_file_system_error_is_one_line(agentgym_command, monkeypatch):
+    def full(args):
+        raise OSError(28, "No space left on device", "x/summary.json")
+
+    monkeypatch.setattr("agentgym.cli.envs.run", full)
+    code, _, err = agentgym_command("envs")
+    assert (code, err) == (1, "agentgym: error: x/summary.json: No space left on device\n")
 
 
 # --- resume -----------------------------------------------------------------------------------
@@ -257,6 +288,33 @@ def test_resume_may_ask_for_more_and_with_nothing_to_do_only_reports(agentgym_co
     assert code == 0
     assert "4 (4 scored" in out
     assert (tmp_path / "x" / "traces.jsonl").read_text() == before
+
+
+def test_run_killed_before_its_first_episode_can_be_gone_on_with(agentgym_command, tmp_path):
+    agentgym_command(*RULE, "-n", 2, "--out", "x")
+    for name in ("traces.jsonl", "summary.json"):
+        (tmp_path / "x" / name).unlink()
+    code, out, _ = agentgym_command(*RULE, "-n", 2, "--out", "x", "--resume")
+    assert code == 0
+    assert "2 (2 scored" in out
+
+
+@pytest.mark.parametrize("text", [None, "[]", "{", "null", '{"limits": 3}'])
+def test_resume_of_a_folder_that_is_no_run_is_refused(agentgym_command, tmp_path, text):
+    (tmp_path / "x").mkdir()
+    if text is not None:
+        (tmp_path / "x" / "config.json").write_text(text)
+    code, _, err = agentgym_command(*RULE, "-n", 2, "--out", "x", "--resume")
+    assert code == 1
+    assert_one_line(err)
+    assert "another --out" in err
+
+
+def test_resume_under_another_turn_limit_is_refused(agentgym_command):
+    agentgym_command(*RULE, "-n", 2, "--max-turns", 2, "--out", "x")
+    code, _, err = agentgym_command(*RULE, "-n", 4, "--out", "x", "--resume")
+    assert code == 1
+    assert "max_turns=2, this is None" in err
 
 
 def test_resume_of_another_run_is_refused(agentgym_command):
@@ -392,6 +450,59 @@ def test_key_reaches_the_server_and_no_file(agentgym_command, model_server, tmp_
     written = "".join(p.read_text() for p in (tmp_path / "x").iterdir())
     for secret in ("sk-test-123456", "pa55word"):
         assert secret not in written + out + err
+
+
+def test_secrets_of_request_fields_and_url_reach_no_file(
+    agentgym_command, model_server, tmp_path, monkeypatch
+):
+    """J10."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123456")
+    server = model_server(says("search[s3cret-9]"))
+    url = f"{server.url}?key=s3cret-9"
+    args = ["-n", "1", "--max-turns", "1", "--out", "x", "--extra-body", "user=sk-test-123456"]
+    code, out, err = agentgym_command(*SMALL, "--base-url", url, "--model", "m", *args)
+    assert code == 0
+    written = "".join(p.read_text() for p in (tmp_path / "x").iterdir())
+    for secret in ("sk-test-123456", "s3cret-9"):
+        assert secret not in written + out + err
+    code, out, _ = agentgym_command(*SMALL, "--base-url", url, "--model", "m", *args, "--resume")
+    assert code == 0, "the redacted config is the same run's"
+
+
+def test_refused_caller_stops_the_run_and_says_how_to_go_on(
+    agentgym_command, model_server, tmp_path
+):
+    """E11."""
+
+    def answer(body):
+        if len(server.bodies) > 4:
+            return 429, {"error": {"message": "pay", "code": "insufficient_quota"}}
+        return says("search[shoes]")(body)
+
+    server = model_server(answer)
+    args = ["-n", "40", "--max-turns", "1", "--concurrency", "1", "--out", "x"]
+    code, _, err = agentgym_command(*with_server(server, *args))
+    assert code == 1
+    assert_one_line(err)
+    assert "no credit left" in err
+    assert "--out x --resume --retry-masked" in err
+    assert len(server.bodies) < 20
+    again = with_server(model_server(says("search[shoes]")), *args, "--resume", "--retry-masked")
+    code, out, _ = agentgym_command(*again)
+    assert code == 0
+    assert "40 (40 scored, 40 tasks)" in out
+
+
+def test_reason_of_masked_episodes_is_on_the_screen(agentgym_command, model_server):
+    def answer(body):
+        if len(server.bodies) > 1:
+            return 400, {"error": {"message": "out of order"}}
+        return says("search[shoes]")(body)
+
+    server = model_server(answer)
+    code, out, _ = agentgym_command(*with_server(server, "-n", "3", "--out", "x"))
+    assert code == 1
+    assert re.search("masked: 3 × EndpointError: .*out of order", out)
 
 
 def test_interrupt_keeps_what_has_finished_and_exits_130(tmp_path, model_server):
