@@ -7,6 +7,8 @@ then be read, compared and reported with the same tools as those of the rollout 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import time
 import traceback
 import uuid
@@ -145,7 +147,7 @@ class TraceLogger(AgentWrapper, RecordConstructorArgs):
 
 
 class FileSink:
-    """Appends traces to a file, each in one write, so that several writers don't mix lines."""
+    """Appends traces to a file, one line each, under a lock that several writers share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,10 +161,28 @@ class FileSink:
         line = trace.to_json_line().encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab", buffering=0) as file:
-                file.write(line)
+            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+                _append(file, line)
+            finally:
+                os.close(file)
         except OSError as error:
             raise TraceError(f"can't write the trace to {self.path}: {error}") from error
+
+
+def _append(file: int, line: bytes) -> None:
+    """Append a whole line, or nothing; what a killed writer left behind ends first."""
+    end = os.lseek(file, 0, os.SEEK_END)
+    if end and os.pread(file, 1, end - 1) != b"\n":
+        line = b"\n" + line
+    try:
+        written = 0
+        while written < len(line):
+            written += os.write(file, line[written:])
+    except OSError:
+        os.ftruncate(file, end)
+        raise
 
 
 class _Pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import gymnasium
 import pytest
@@ -232,6 +233,39 @@ def test_surrogates_and_not_a_number_are_written_as_strict_json(tmp_path):
         raise AssertionError(name)
 
     json.loads(path.read_text(), parse_constant=refuse)
+
+
+def play_to(path):
+    env = TraceLogger(CounterEnv(), path)
+    env.reset(seed=0)
+    env.step(SUBMIT)
+
+
+def test_an_episode_after_a_torn_line_is_on_a_line_of_its_own(tmp_path):
+    """H04: what a killed process left behind costs one episode, not two."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"schema_version": 1, "trace_')
+    play_to(path)
+    _, line = path.read_text().splitlines()
+    assert json.loads(line)["schema_version"] == 1
+
+
+def test_short_writes_are_completed_and_failed_ones_taken_back(tmp_path, monkeypatch):
+    path = tmp_path / "t.jsonl"
+    whole = os.write
+    monkeypatch.setattr("os.write", lambda file, data: whole(file, bytes(data)[:100]))
+    play_to(path)
+    before = path.read_text()
+    json.loads(before)
+
+    def full(file, data):
+        whole(file, bytes(data)[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(TraceError, match="No space left"):
+        play_to(path)
+    assert path.read_text() == before
 
 
 def test_an_unwritable_file_is_a_clear_error(tmp_path):
