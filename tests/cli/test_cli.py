@@ -261,6 +261,33 @@ def test_file_system_error_is_one_line(agentgym_command, monkeypatch):
     assert (code, err) == (1, "agentgym: error: x/summary.json: No space left on device\n")
 
 
+# --- train: only what it is asked -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--env", "agentgym/Webshop-v0", "--model", "nowhere/nothing"], "did you mean"),
+        (["--resume"], "--resume needs --out"),
+    ],
+)
+def test_train_refuses_before_it_loads_a_model(agentgym_command, tmp_path, args, message):
+    pytest.importorskip("trl")
+    code, out, err = agentgym_command("train", *args)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_into_what_is_no_folder_is_one_line(agentgym_command, tmp_path):
+    pytest.importorskip("trl")
+    (tmp_path / "file").write_text("")
+    code, _, err = agentgym_command("demo", "--out", "file")
+    assert code == 1
+    assert_one_line(err)
+
+
 # --- resume -----------------------------------------------------------------------------------
 
 
