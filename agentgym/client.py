@@ -7,10 +7,12 @@ a trainer never has to tokenise text again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from agentgym.types import Finite, Message, Record, ToolSpec, Usage
 
@@ -102,6 +104,9 @@ class ModelClient(Protocol):
 class Endpoint(Record):
     """One model role: where it is, what it is called, what it costs, how hard to lean on it."""
 
+    # Pydantic's errors quote the input, and a URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     base_url: str
     """OpenAI-compatible root, such as `http://localhost:8000/v1`."""
     model: str
@@ -125,5 +130,25 @@ class Endpoint(Record):
     @classmethod
     def _is_http(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, got {url!r}")
+            raise ValueError("base_url must start with http:// or https://")
         return url.rstrip("/")
+
+    def __repr_args__(self) -> Any:
+        """Fields for `repr`, without what may be a secret."""
+        for name, value in super().__repr_args__():
+            if name == "base_url":
+                yield name, public_url(value)
+            elif name == "extra_body":
+                yield name, sorted(value)
+            else:
+                yield name, value
+
+
+def public_url(url: str) -> str:
+    """A URL without user, password, query and fragment, for logs and errors."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # an unclosed bracket
+        return re.sub(r"//[^/]*@", "//", url).partition("?")[0]
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

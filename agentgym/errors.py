@@ -7,6 +7,11 @@ can print one clear line for any of them and keep tracebacks for real bugs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentgym.types import Usage
+
 
 class AgentGymError(Exception):
     """Base of every error raised on purpose by agentgym."""
@@ -61,12 +66,21 @@ class EndpointError(AgentGymError):
         message: What happened, with the endpoint's base URL and model.
         retryable: Whether the same request may succeed later (time-outs, 429, 5xx).
         status: The HTTP status, if there was one.
+        usage: Tokens that were billed all the same, if the endpoint said so.
     """
 
-    def __init__(self, message: str, *, retryable: bool, status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        status: int | None = None,
+        usage: Usage | None = None,
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.status = status
+        self.usage = usage
 
 
 class ContextOverflow(EndpointError):

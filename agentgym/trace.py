@@ -96,7 +96,10 @@ class Trace(Record):
         Never raises: text that can't be encoded is cleaned, what JSON has no form for becomes its
         `repr`, and NaN or an infinity becomes the string that reads back as that float.
         """
-        line = json.dumps(_plain(self), ensure_ascii=False, allow_nan=False)
+        try:
+            line = self.model_dump_json()
+        except ValueError:  # pydantic-core's: surrogates, foreign objects; the slow way takes all
+            line = json.dumps(_plain(self), ensure_ascii=False, allow_nan=False)
         for separator in ("\u2028", "\u2029", "\x85"):  # they end a line for `str.splitlines`
             line = line.replace(separator, f"\\u{ord(separator):04x}")
         return line + "\n"

@@ -50,7 +50,9 @@ Finite = Annotated[float, AfterValidator(_finite)]
 class Record(BaseModel):
     """Base of everything agentgym owns: frozen, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
+    )
 
 
 def in_one_line(error: ValidationError) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import agentgym
 from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
 from agentgym.cli._table import summary_table
-from agentgym.client import Endpoint, ModelClient, SamplingParams
+from agentgym.client import Endpoint, ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
 from agentgym.traces.jsonl import REDACTED
@@ -75,7 +75,9 @@ class RolloutCommand:
         try:
             core = env.unwrapped
             if not isinstance(core, AgentEnv):
-                raise ConfigError(f"{self._args.env} is no agentgym environment")
+                raise ConfigError(
+                    f"{self._args.env} is no agentgym environment; `agentgym envs` lists them"
+                )
             client = self._client(core)
             requests = self._requests(core)
             tools = core.toolbox.specs
@@ -233,8 +235,6 @@ class RolloutCommand:
             "limits": self._limits.model_dump(mode="json"),
         }
         if args.base_url:
-            from agentgym.clients.failures import public_url
-
             config["base_url"] = public_url(args.base_url)
         return config
 

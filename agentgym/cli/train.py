@@ -70,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
         out=args.out,
     )
     EnvSource(config.env, config.env_kwargs)  # before the model, which may take a download
-    print(f"traces, metrics and checkpoints: {config.out}")
-    from agentgym.train.grpo import train
+    from agentgym.train.grpo import claim, fit, make_trainer
 
-    result = train(config, resume=args.resume, progress=not args.quiet)
+    checkpoint = claim(config, resume=args.resume)
+    trainer = make_trainer(config)
+    print(f"traces, metrics and checkpoints: {config.out}", flush=True)
+    result = fit(trainer, config, checkpoint=checkpoint, progress=not args.quiet)
     print(f"trained {result.steps} steps; model: {result.model}")
     return 0

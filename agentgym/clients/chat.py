@@ -22,14 +22,13 @@ from weakref import WeakKeyDictionary
 
 import openai
 
-from agentgym.client import Completion, Endpoint, SamplingParams
+from agentgym.client import Completion, Endpoint, SamplingParams, public_url
 from agentgym.clients.failures import (
     api_key,
     as_bad_reply,
     as_error,
     checked_url,
     is_overflow,
-    public_url,
     scrubbed,
 )
 from agentgym.clients.wire import BadReply, read_reply, request_body
@@ -202,7 +201,9 @@ class ChatClient:
             hopeless = not failure.retryable or is_overflow(failure)
             hopeless = hopeless or (only is not None and failure.status not in only)
             if hopeless or failures > max_retries or too_late:
-                raise as_error(failure, self.endpoint, attempts=attempt) from None
+                error = as_error(failure, self.endpoint, attempts=attempt)
+                error.usage = spent if spent.calls else None
+                raise error from None
             if failures > 1:
                 self._warn(failure, pause, clock())
             await self._sleep(pause)

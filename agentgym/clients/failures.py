@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import openai
 
-from agentgym.client import Endpoint
+from agentgym.client import Endpoint, public_url
 from agentgym.clients.wire import BadReply, bad_reply
 from agentgym.errors import ConfigError, ContextOverflow, EndpointError
 
@@ -116,8 +116,9 @@ def checked_url(url: str) -> str:
         usable = False
     if usable and url.isprintable() and " " not in url:
         return url
-    shown = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
-    raise ConfigError(f"base_url {shown!r} is no usable URL; expected http://HOST:PORT/v1")
+    raise ConfigError(
+        f"base_url {public_url(url)!r} is no usable URL; expected http://HOST:PORT/v1"
+    )
 
 
 def api_key(variable: str) -> str:
@@ -135,13 +136,6 @@ def api_key(variable: str) -> str:
         retryable=False,
         status=401,
     )
-
-
-def public_url(url: str) -> str:
-    """A URL without user, password, query and fragment."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def secrets_of(endpoint: Endpoint) -> list[str]:

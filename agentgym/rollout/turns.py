@@ -133,9 +133,11 @@ class TurnLoop:
                 completion = await self._client.complete(
                     list(self.history), self.tools, self._turn_sampling(), session=self._session
                 )
-        except ContextOverflow:
+        except ContextOverflow as error:
+            self._bill(error)
             raise
         except EndpointError as error:
+            self._bill(error)
             text = f"{type(error).__name__}: {error}"
             raise Failure("infra", text, fatal=error.status in _FATAL) from error
         except BaseException as error:
@@ -201,6 +203,11 @@ class TurnLoop:
         self.history.append(handle.spoken())
         self.history.extend(messages)
         return None
+
+    def _bill(self, error: EndpointError) -> None:
+        """Count what a call cost that came to nothing."""
+        if error.usage is not None:
+            self.usage += error.usage
 
     async def _cut(self, handle: EnvHandle, reason: TruncationReason) -> Episode:
         """End the episode between two turns."""

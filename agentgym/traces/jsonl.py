@@ -12,10 +12,9 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,28 +28,6 @@ from agentgym.types import clean_json
 logger = logging.getLogger(__name__)
 
 REDACTED = "[redacted]"
-
-
-def trace_to_json(trace: Trace) -> str:
-    """One trace as strict JSON: no NaN, no lone surrogate, no value that JSON doesn't know."""
-    try:
-        return trace.model_dump_json()
-    except ValueError:  # pydantic-core's serialisation errors: surrogates, foreign objects
-        values = _strict(clean_json(trace.model_dump(mode="python")))
-        return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
-
-def _strict(value: Any) -> Any:
-    """Map non-finite numbers to null and foreign objects to their repr."""
-    if isinstance(value, Mapping):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    return clean_json(repr(value))
 
 
 class TraceWriter:
@@ -83,10 +60,10 @@ class TraceWriter:
         Raises:
             TraceError: If it can't be written (disk full, …); the file then holds what it held.
         """
-        line = trace_to_json(trace)
+        line = trace.to_json_line()
         for secret in self._secrets:
             line = line.replace(json.dumps(secret)[1:-1], REDACTED)
-        data = line.encode() + b"\n"
+        data = line.encode()
         with self._lock:
             if self._file is None:
                 raise TraceError(f"{self.path} is closed; open a new TraceWriter to append to it")

@@ -425,7 +425,7 @@ async def test_silent_server_runs_into_the_time_out(server, make_client):
     server.replies = [{}]
     server.gate = asyncio.Event()
     with pytest.raises(EndpointError, match="no answer within") as caught:
-        await ask(make_client(timeout_s=0.05, max_retries=1))
+        await ask(make_client(timeout_s=0.4, max_retries=1))
     assert caught.value.retryable
     assert len(server.requests) == 2
 

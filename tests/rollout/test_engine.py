@@ -532,6 +532,16 @@ async def test_broken_env_fails_one_episode_and_is_thrown_away(where):
     assert broke[0].closed
 
 
+async def test_a_failed_call_that_was_billed_is_in_the_trace():
+    """I03: every attempt that reported usage is metered, also where nothing came of it."""
+    billed = EndpointError("gone", retryable=False, usage=Usage(prompt_tokens=9))
+    answer = Completion(message=ADD, usage=Usage(prompt_tokens=5, completion_tokens=2))
+    client = ScriptedClient([answer, billed])
+    (trace,) = await play(Engine(CounterEnv, client=client))
+    assert trace.failure_class == "infra"
+    assert trace.usage["policy"] == Usage(prompt_tokens=14, completion_tokens=2, calls=2)
+
+
 async def test_what_happened_before_a_fault_is_in_the_trace():
     async def second(env: Any) -> None:
         if len(env.running.records) == 1:

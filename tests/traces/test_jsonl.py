@@ -16,7 +16,7 @@ from agentgym.errors import TraceError
 from agentgym.trace import Trace
 from agentgym.traces import TraceFile, TraceWriter, read_traces
 from agentgym.traces import jsonl as jsonl_module
-from agentgym.types import Usage, Verdict
+from agentgym.types import Turn, Usage, Verdict
 
 
 def make_trace(number: int = 0, **fields) -> Trace:
@@ -50,15 +50,25 @@ def test_what_is_written_is_read_back(tmp_path):
     assert list(read_traces(writer.path)) == traces
 
 
-def test_non_finite_numbers_become_null(tmp_path):
+def test_non_finite_numbers_are_strict_json_and_read_back(tmp_path):
     path = tmp_path / "t.jsonl"
     with TraceWriter(path) as writer:
         writer.write(make_trace(metadata={"a": math.nan, "b": [math.inf]}))
         writer.write(make_trace(metadata={"a": math.nan, "odd": "\ud83d"}))
     first, second = strict_lines(path)
-    assert first["metadata"] == {"a": None, "b": [None]}
-    assert second["metadata"] == {"a": None, "odd": "\ufffd"}
+    assert first["metadata"] == {"a": "NaN", "b": ["Infinity"]}
+    assert second["metadata"] == {"a": "NaN", "odd": "\ufffd"}
     assert len(list(read_traces(path))) == 2
+
+
+def test_log_probabilities_that_are_not_finite_survive_the_file(tmp_path):
+    turn = Turn(index=0, message={"role": "assistant"}, logprobs=(-0.5, math.nan, -math.inf))
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        writer.write(make_trace(turns=(turn,)))
+    (read,) = read_traces(writer.path)
+    first, second, third = read.turns[0].logprobs
+    assert (first, third) == (-0.5, -math.inf)
+    assert math.isnan(second)
 
 
 def test_values_without_a_json_form_are_described(tmp_path):
@@ -249,7 +259,7 @@ def test_a_repeated_attempt_supersedes_the_earlier_one(tmp_path):
 @given(st.text(), st.dictionaries(st.text(), st.floats() | st.text(st.characters()) | st.none()))
 def test_any_text_and_number_survives_as_strict_json(text, metadata):
     trace = make_trace(messages=({"role": "user", "content": text},), metadata=metadata)
-    line = jsonl_module.trace_to_json(trace)
+    line = trace.to_json_line()
     line.encode()
-    assert "\n" not in line
+    assert line.index("\n") == len(line) - 1
     assert json.loads(line, parse_constant=pytest.fail)["messages"][0]["role"] == "user"

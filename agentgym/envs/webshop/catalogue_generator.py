@@ -46,9 +46,19 @@ from agentgym.envs.webshop.vocabulary.tiny import (
 from agentgym.envs.webshop.vocabulary.wording import Draws
 from agentgym.errors import ConfigError
 
-__all__ = ["LEVELS", "MIN_PRODUCTS", "Level", "RawCatalogue", "content_hash", "generate"]
+__all__ = [
+    "LEVELS",
+    "MAX_PRODUCTS",
+    "MIN_PRODUCTS",
+    "Level",
+    "RawCatalogue",
+    "content_hash",
+    "generate",
+]
 
 MIN_PRODUCTS = 10
+MAX_PRODUCTS = 2_000_000
+"""Past the original's 1.18 million; a shop of that size already fills tens of GiB."""
 """Fewest products that can be asked for; one results page."""
 
 
@@ -197,7 +207,7 @@ def generate(
     The same arguments give the same catalogue on every platform and Python version.
 
     Args:
-        num_products: Number of products, at least `MIN_PRODUCTS`.
+        num_products: Number of products, from `MIN_PRODUCTS` to `MAX_PRODUCTS`.
         seed: Chooses the catalogue; other seeds have other products and other asins.
         difficulty: Name of a level in `LEVELS`, or a level of your own.
 
@@ -207,8 +217,11 @@ def generate(
     Raises:
         ConfigError: If there are too few products, or no level has this name.
     """
-    if num_products < MIN_PRODUCTS:
-        raise ConfigError(f"num_products is {num_products}; it must be at least {MIN_PRODUCTS}")
+    if not MIN_PRODUCTS <= num_products <= MAX_PRODUCTS:
+        raise ConfigError(
+            f"num_products is {num_products}; the embedded catalogue has from {MIN_PRODUCTS} to "
+            f"{MAX_PRODUCTS}"
+        )
     if isinstance(difficulty, str) and difficulty not in LEVELS:
         raise ConfigError(
             f"no difficulty {difficulty!r}; choose one of {', '.join(LEVELS)}, or pass a Level"

@@ -389,3 +389,9 @@ def test_oracle_solves_tasks_through_the_environment(level, kind):
         assert terminated
         assert reward == 1.0
     env.close()
+
+
+@pytest.mark.parametrize("count", [0, 9, 10**13])
+def test_sizes_that_no_shop_has_are_refused_at_once(count: int) -> None:
+    with pytest.raises(ConfigError, match="from 10 to 2000000"):
+        generate(count)
