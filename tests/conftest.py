@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
+
+# A shell starts background jobs with SIGINT ignored; every process started here would inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Read when transformers and vLLM are imported, in this process and in those it starts.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -554,7 +555,7 @@ def test_interrupt_keeps_what_has_finished_and_exits_130(tmp_path, model_server)
     while process.poll() is None and not (
         path.exists() and path.read_text().count("\n") >= 4 and len(server.bodies) > 5
     ):
-        pass
+        time.sleep(0.01)  # leaves the processor to the process waited for
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     release.set()
