@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     config_file = args.config
     if args.resume and config_file is None and args.out is not None:
         config_file = args.out / CONFIG_FILE
+        if not config_file.exists():
+            raise ConfigError(f"{args.out} has no run to resume; start one without --resume")
     config = load_config(
         config_file,
         # A run to resume has a folder, which must be named.

@@ -40,6 +40,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use (PEP 562)."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "TrainConfig":  # which is plain data; the others need the stack
+        from agentgym.train.versions import require_training_stack
+
+        require_training_stack()
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -201,6 +201,9 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     *tables, name = key.strip().split(".")
+    field = tables[0] if tables else name
+    if field not in TrainConfig.model_fields:
+        raise ConfigError(f"--set {setting}: {unknown_name(field, TrainConfig.model_fields)}")
     for table in tables:
         inner = values.setdefault(table, {})
         if not isinstance(inner, dict):

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +84,10 @@ def fit(
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     config.out.mkdir(parents=True, exist_ok=True)
-    record = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    settings = config.model_dump(mode="json")
+    if Path(config.model).is_dir():  # so that the run can be resumed from any folder
+        settings["model"] = str(Path(config.model).absolute())
+    record = json.dumps(settings, indent=2, ensure_ascii=False)
     (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     _report(trainer, config, progress=progress)
     with stoppable(trainer):
@@ -134,6 +138,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         _environment_restored(),
         warnings.catch_warnings(),
     ):
+        _claim_a_port()
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
@@ -165,6 +170,19 @@ def _environment_restored() -> Iterator[None]:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+
+
+def _claim_a_port() -> None:
+    """Give a run of one process a rendezvous port of its own.
+
+    TRL 1.16 takes 29500 if nobody listens there at that moment, so of two runs that start together
+    one dies in `init_process_group`. Launchers of several processes set the port themselves.
+    """
+    if "WORLD_SIZE" in os.environ or os.environ.get("MASTER_PORT"):
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
 
 
 def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:
@@ -292,6 +310,8 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
     there = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"can't write to {config.out}: {there} is not a folder to write in")
+    if resume and not record.exists():
+        raise ConfigError(f"{config.out} has no run to resume; start one without --resume")
     if resume and last is None:
         logger.warning("%s has no checkpoint; starting from the beginning", config.out)
     return Path(last) if last else None

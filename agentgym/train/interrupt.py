@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
@@ -69,7 +70,10 @@ def stoppable(trainer: Any) -> Iterator[None]:
     if step and not folder.exists():
         trainer._save_checkpoint(trainer.model, None)
     kept = f"checkpoint at step {step}" if step else "no step was finished"
+    out = trainer.args.output_dir
     print(
-        f"stopped: {kept}, traces in {trainer.args.output_dir}; --resume continues", file=sys.stderr
+        f"stopped: {kept}, traces in {out}; `agentgym train --out {shlex.quote(out)} --resume` "
+        "continues",
+        file=sys.stderr,
     )
     raise KeyboardInterrupt

@@ -11,6 +11,8 @@ Neither matters on a GPU, and nothing here acts there.
 from __future__ import annotations
 
 import os
+import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,6 +40,19 @@ def register() -> None:
     from vllm import _custom_ops
 
     _custom_ops._supports_onednn = False
+    _compile_nothing_under_a_path_with_spaces()
+
+
+def _compile_nothing_under_a_path_with_spaces() -> None:
+    """Leave vLLM's few compiled functions (samplers) uncompiled where compiling them must fail.
+
+    torch 2.13 hands g++ include folders without quoting them (`torch._inductor.cpp_builder`).
+    """
+    if not any(" " in path for path in (sys.prefix, sysconfig.get_path("include"))):
+        return
+    import torch._dynamo
+
+    torch._dynamo.config.disable = True
 
 
 def require_live_weights_on_cpu() -> None:
@@ -81,6 +96,8 @@ def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
     from trl.generation import vllm_generation
 
     original = vllm_generation.LLM
+
+    _compile_nothing_under_a_path_with_spaces()
 
     def build(**kwargs: Any) -> Any:
         kwargs.update(

@@ -79,6 +79,8 @@ def test_setting_without_a_value_is_refused() -> None:
         load_config(None, settings=["steps"])
     with pytest.raises(ConfigError, match="not a table"):
         load_config(None, settings=["env=x", "env.y=1"])
+    with pytest.raises(ConfigError, match="--set stepz=3: unknown field 'stepz'; did you mean"):
+        load_config(None, settings=["stepz=3"])
 
 
 def test_episodes_are_dealt_out_evenly() -> None:

@@ -41,3 +41,15 @@ def test_bad_setting_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*base, "--set", "stepz=3"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "did you mean 'steps'" in line
+
+
+def test_python_names_need_the_extra_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import agentgym.train
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "trl" else find(name, *a)
+    )
+    monkeypatch.delitem(vars(agentgym.train), "make_trainer", raising=False)
+    with pytest.raises(MissingExtraError, match="training needs trl: pip install"):
+        agentgym.train.make_trainer  # noqa: B018  # the access is what is tested
