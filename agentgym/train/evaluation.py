@@ -71,9 +71,10 @@ class Evaluation(Record):
         scored = [trace for trace in traces if trace.scored]
         n = len(scored)
         if len({trace.task_id for trace in scored}) < 2:
+            errors = [trace.error.strip().splitlines()[-1] for trace in traces if trace.error]
             raise TrainingError(
                 f"{n} of {len(traces)} evaluation episodes were scored; an interval needs at least "
-                "two tasks"
+                f"two tasks{f'. The first failure: {errors[0]}' if errors else ''}"
             )
         tasks = [trace.task_id for trace in scored]
         return cls(

@@ -68,3 +68,9 @@ def test_above_means_that_intervals_do_not_touch():
     assert not around(0.5).above(around(0.35))
     assert around(0.5).overlaps(around(0.35))
     assert not around(0.25).above(around(0.5))
+
+
+def test_what_kept_episodes_from_being_scored_is_named():
+    broken = _trace("a", 0, None).model_copy(update={"error": "Traceback …\nEndpointError: gone"})
+    with pytest.raises(TrainingError, match="0 of 1 .* first failure: EndpointError: gone"):
+        Evaluation.of([broken])
