@@ -15,8 +15,8 @@ def test_nothing_is_compiled_under_a_path_with_spaces(
 ) -> None:
     import torch._dynamo
 
-    monkeypatch.setattr(torch._dynamo.config, "disable", False)
     monkeypatch.setattr(sys, "prefix", prefix)
     monkeypatch.setattr(live_weights.sysconfig, "get_path", lambda name: "/usr/include")
-    live_weights._compile_nothing_under_a_path_with_spaces()
-    assert torch._dynamo.config.disable is disabled
+    with torch._dynamo.config.patch(disable=False):
+        live_weights._compile_nothing_under_a_path_with_spaces()
+        assert torch._dynamo.config.disable is disabled
