@@ -108,6 +108,8 @@ class RolloutCommand:
             raise ConfigError("give either --policy, or --base-url and --model")
         if args.policy and args.extra_body:
             raise ConfigError("--extra-body goes with --base-url and --model")
+        if args.policy and args.no_request_seed:
+            raise ConfigError("--no-request-seed goes with --base-url and --model")
         if not args.policy and not (args.base_url and args.model):
             raise ConfigError("say who plays: --base-url and --model, or --policy (such as rule)")
 
@@ -141,7 +143,11 @@ class RolloutCommand:
             max_concurrency=self._limits.concurrency,
             extra_body=self._extra_body,
         )
-        return ChatClient(self._endpoint, send_tools=args.tool_calls == "native")
+        return ChatClient(
+            self._endpoint,
+            send_tools=args.tool_calls == "native",
+            send_seed=not args.no_request_seed,
+        )
 
     def _requests(self, env: AgentEnv) -> list[EpisodeRequest]:
         """The episodes to play, and the folder checked."""
@@ -226,6 +232,7 @@ class RolloutCommand:
             "policy": self._policy_name,
             "base_url": None,
             "tool_calls": args.tool_calls,
+            "request_seed": not args.no_request_seed,
             "extra_body": self._extra_body,
             "n": args.n,
             "tasks": args.task,

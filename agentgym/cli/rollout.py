@@ -8,7 +8,8 @@ Examples:
   no model, a first look:
     agentgym rollout --env agentgym/WebShop-v0 --policy rule -n 100
 
-  a server of your own (vllm serve NAME --enable-auto-tool-choice --tool-call-parser hermes):
+  a server of your own (vllm serve NAME --enable-auto-tool-choice --tool-call-parser hermes;
+  on a CPU also --no-enable-chunked-prefill):
     agentgym rollout --env agentgym/WebShop-v0 --split validation \
         --base-url http://localhost:8000/v1 --model NAME -n 200 --out runs/x
 
@@ -64,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("native", "text"),
         default="native",
         help="text sends no tool list: for servers without a tool parser, envs with a text grammar",
+    )
+    policy.add_argument(
+        "--no-request-seed",
+        action="store_true",
+        help="send no seeds, for servers that can't take them; samples can't be had again",
     )
     policy.add_argument(
         "--extra-body",

@@ -61,6 +61,8 @@ class ChatClient:
         endpoint: Where, which model, how many requests at once, time-outs and retries.
         send_tools: Whether to send the tool list. Without it the model sees only text, for servers
             without a tool parser and envs with a text grammar.
+        send_seed: Whether to send each turn's seed, for servers that can't take one. Without it
+            what the server samples can't be had again.
         rng: Jitter of the pauses between attempts.
         sleep: Waits between attempts.
 
@@ -73,6 +75,7 @@ class ChatClient:
         endpoint: Endpoint,
         *,
         send_tools: bool = True,
+        send_seed: bool = True,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
@@ -81,6 +84,8 @@ class ChatClient:
         self.usage = Usage(calls=0)
         """Tokens of all calls so far, failed ones that were billed included."""
         self._send_tools = send_tools
+        self._send_seed = send_seed
+        self._answered = False
         self._rng = rng or random.Random()
         self._sleep = sleep
         self._refused: set[str] = set()
@@ -108,6 +113,8 @@ class ChatClient:
             EndpointError: If no answer can be had within the endpoint's retries and deadline.
             ContextOverflow: If the conversation no longer fits the model's context.
         """
+        if not self._send_seed:
+            sampling = sampling.model_copy(update={"seed": None})
         body = request_body(
             self.endpoint.model, messages, tools if self._send_tools else (), sampling
         )
@@ -201,7 +208,7 @@ class ChatClient:
             hopeless = not failure.retryable or is_overflow(failure)
             hopeless = hopeless or (only is not None and failure.status not in only)
             if hopeless or failures > max_retries or too_late:
-                error = as_error(failure, self.endpoint, attempts=attempt)
+                error = as_error(failure, self.endpoint, attempts=attempt, answered=self._answered)
                 error.usage = spent if spent.calls else None
                 raise error from None
             if failures > 1:
@@ -210,6 +217,7 @@ class ChatClient:
         raise AssertionError("unreachable")
 
     def _billed(self, completion: Completion, spent: Usage, attempts: int) -> Completion:
+        self._answered = True
         if completion.usage:
             self.usage += completion.usage
         if attempts == 1:

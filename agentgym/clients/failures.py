@@ -72,14 +72,25 @@ def is_overflow(failure: BadReply) -> bool:
     return bool(_OVERFLOW.search(str(failure)))
 
 
-def as_error(failure: BadReply, endpoint: Endpoint, *, attempts: int) -> EndpointError:
-    """The error for the caller, in one line that says what to do."""
+def as_error(
+    failure: BadReply, endpoint: Endpoint, *, attempts: int, answered: bool = False
+) -> EndpointError:
+    """The error for the caller, in one line that says what to do.
+
+    Args:
+        failure: The last attempt's.
+        endpoint: Which endpoint.
+        attempts: How many there were.
+        answered: Whether the endpoint has answered before, so that the URL isn't what is wrong.
+    """
     text = " ".join(scrubbed(str(failure), endpoint).split())[:600]
     where = f"{public_url(endpoint.base_url)} (model {endpoint.model!r})"
     if is_overflow(failure):
         return ContextOverflow(f"{where}: {text}")
     tried = f" after {attempts} attempts" if attempts > 1 else ""
-    if failure.unreachable:
+    if failure.unreachable and answered:
+        line = f"{where}: {text}{tried}; it has answered before, so the server died: see its log"
+    elif failure.unreachable:
         line = f"{where}: {text}{tried}; is the server running, and is the base URL right?"
     elif failure.out_of_money:
         line = f"{where}: {text}; the account has no credit left"

@@ -191,6 +191,7 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
         (["--env", ENV, "--model", "m"], "say who plays"),
         (["--env", ENV, "--policy", "rule", "--model", "m"], "either --policy"),
         (["--env", ENV, "--policy", "rule", "--extra-body", "a=1"], "--extra-body goes with"),
+        (["--env", ENV, "--policy", "rule", "--no-request-seed"], "--no-request-seed goes with"),
         (["--env", ENV, "--policy", "wise"], "it has oracle, random, rule"),
         (["--env", ENV, "--policy", "rule", "--split", "nope"], "'train', 'validation', 'test'"),
         (["--env", ENV, "--policy", "rule", "--task", "webshop/human/x"], "no task"),
@@ -432,6 +433,18 @@ def test_text_mode_sends_no_tools(agentgym_command, model_server):
     server = model_server(says("search[shoes]"))
     agentgym_command(*with_server(server, "-n", "1", "--max-turns", "1", "--tool-calls", "text"))
     assert not any("tools" in body for body in server.bodies)
+
+
+def test_no_request_seed_sends_none(agentgym_command, model_server, tmp_path):
+    server = model_server(says("search[shoes]"))
+    args = ["-n", "2", "--max-turns", "1"]
+    agentgym_command(*with_server(server, *args, "--out", "x"))
+    assert all("seed" in body for body in server.bodies[1:])
+    server = model_server(says("search[shoes]"))
+    agentgym_command(*with_server(server, *args, "--no-request-seed", "--out", "y"))
+    assert len(server.bodies) == 3
+    assert not any("seed" in body for body in server.bodies)
+    assert not json.loads((tmp_path / "y" / "config.json").read_text())["request_seed"]
 
 
 def test_wrong_model_is_one_line_before_any_episode(agentgym_command, model_server, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ class ListServer:
         self.gate: asyncio.Event | None = None
         self.asked = asyncio.Event()
         self.url = ""
+        self.stop: Callable[[], Awaitable[None]]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.in_flight += 1
@@ -74,6 +75,7 @@ async def server() -> AsyncIterator[ListServer]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = site._server.sockets[0].getsockname()[1]
+    found.stop = runner.cleanup
     found.url = f"http://127.0.0.1:{port}/v1"
     yield found
     if found.gate is not None:
@@ -87,14 +89,14 @@ async def make_client(server: ListServer) -> AsyncIterator[Callable[..., ChatCli
     made: list[ChatClient] = []
 
     def make(**fields: Any) -> ChatClient:
-        send_tools = fields.pop("send_tools", True)
+        options = {key: fields.pop(key) for key in ("send_tools", "send_seed") if key in fields}
         pauses: list[float] = []
 
         async def no_sleep(seconds: float) -> None:
             pauses.append(seconds)
 
         endpoint = Endpoint(**{"base_url": server.url, "model": "m", **fields})
-        client = ChatClient(endpoint, sleep=no_sleep, send_tools=send_tools)
+        client = ChatClient(endpoint, sleep=no_sleep, **options)
         client.pauses = pauses  # type: ignore[attr-defined]
         made.append(client)
         return client

@@ -70,6 +70,25 @@ async def test_tools_can_be_left_out(server, make_client, reply):
     assert all("tools" not in sent for sent in server.requests)
 
 
+async def test_seeds_can_be_left_out(server, make_client, reply):
+    server.replies = [reply()]
+    await ask(make_client(send_seed=False), sampling=SamplingParams(temperature=0.7, seed=4))
+    (sent,) = server.requests
+    assert "seed" not in sent
+    assert sent["temperature"] == 0.7
+
+
+async def test_server_that_died_is_not_asked_about_its_url(server, make_client, reply):
+    server.replies = [reply()]
+    client = make_client(max_retries=1)
+    await ask(client)
+    await server.stop()
+    with pytest.raises(EndpointError, match="no connection: .* after 2 attempts") as caught:
+        await ask(client)
+    assert "answered before" in str(caught.value)
+    assert "base URL" not in str(caught.value)
+
+
 async def test_extra_body_is_sent(server, make_client, reply):
     server.replies = [reply()]
     await ask(make_client(extra_body={"chat_template_kwargs": {"enable_thinking": False}}))
