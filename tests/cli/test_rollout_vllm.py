@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from agentgym.cli import main
+from agentgym.clients import ChatClient
 from agentgym.traces import read_traces
 
 pytestmark = [
@@ -84,6 +85,8 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         model_folder(),
         *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--max-model-len", str(CONTEXT)),
+        # vLLM 0.31 on a CPU dies of a seeded request whose prompt is prefilled in parts.
+        "--no-enable-chunked-prefill",
         *("--max-num-seqs", "16", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     ]
     with log.open("wb") as output:
@@ -123,7 +126,21 @@ def generated(url: str) -> int:
     return int(float(found[1])) if found else 0
 
 
-def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys):
+@pytest.fixture
+def preflight_tokens(monkeypatch) -> list[int]:
+    """What each preflight generated, by the client's own count; it is in no trace."""
+    found: list[int] = []
+    preflight = ChatClient.preflight
+
+    async def counted(client, *args):
+        await preflight(client, *args)
+        found.append(client.usage.completion_tokens)
+
+    monkeypatch.setattr(ChatClient, "preflight", counted)
+    return found
+
+
+def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys, preflight_tokens):
     before = generated(vllm_server)
     more = ("-n", "20", "--max-turns", "3", "--max-tokens", "40", "--temperature", "0.7")
     # So small a model rarely writes an action by itself; the server can hold it to the grammar.
@@ -147,8 +164,9 @@ def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys):
     summary = json.loads((tmp_path / "x" / "summary.json").read_text())
     usage = summary["usage"]["policy"]
     assert not usage["estimated"]
-    preflight = 1
-    assert usage["completion_tokens"] == generated(vllm_server) - before - preflight
+    (preflight,) = preflight_tokens
+    assert 1 <= preflight <= 16
+    assert usage["completion_tokens"] + preflight == generated(vllm_server) - before
     for word in ("reward", "±", "success", "completion", "truncation", "malformed", "masked"):
         assert word in out
 
