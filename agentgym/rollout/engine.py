@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -19,12 +20,15 @@ from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.episode import EpisodeRun
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.progress import Progress, progress_for
+from agentgym.rollout.progress import Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.source import EnvLike, EnvSource
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
+
+TICK_S = 1.0
+"""Between two ticks of a progress, seconds."""
 
 
 class TraceSink(Protocol):
@@ -155,6 +159,7 @@ class Engine:
         """Play everything; `emit` gets each trace, and None at the end whatever happened."""
         progress: Progress = self._setting.progress
         watch = FailureWatch(self._setting.limits)
+        in_flight: set[asyncio.Task[None]] = set()
 
         def done(trace: Trace) -> None:
             if self._writer is not None:
@@ -166,10 +171,12 @@ class Engine:
         try:
             progress.begin(len(requests) if isinstance(requests, Sized) else None)
             state = self._state()
-            async with asyncio.TaskGroup() as group:
+            async with _ticking(progress, in_flight), asyncio.TaskGroup() as group:
                 for request in requests:
                     await state.stages.admission.acquire()
-                    group.create_task(self._play(request, state, done))
+                    episode = group.create_task(self._play(request, state, done))
+                    in_flight.add(episode)
+                    episode.add_done_callback(in_flight.discard)
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         finally:
@@ -197,6 +204,24 @@ class _LoopState:
     def __init__(self, source: EnvSource, limits: Limits) -> None:
         self.stages = Stages(limits)
         self.pool = EnvPool(source)
+
+
+@asynccontextmanager
+async def _ticking(progress: Progress, in_flight: Sized) -> AsyncIterator[None]:
+    """Tell a progress that wants to know it that time passes."""
+
+    async def tick(progress: Ticking) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            progress.tick(len(in_flight))
+
+    async with asyncio.TaskGroup() as group:
+        ticker = group.create_task(tick(progress)) if isinstance(progress, Ticking) else None
+        try:
+            yield
+        finally:
+            if ticker is not None:
+                ticker.cancel()
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -36,6 +36,18 @@ class Progress(Protocol):
         """The run is over, also when it failed or was interrupted."""
 
 
+@runtime_checkable
+class Ticking(Protocol):
+    """A progress that is also told the time, so that it can speak while nothing happens."""
+
+    def tick(self, in_flight: int) -> None:
+        """About a second has passed.
+
+        Args:
+            in_flight: Episodes that have begun and aren't over.
+        """
+
+
 class NoProgress:
     """Says nothing."""
 
@@ -105,7 +117,7 @@ class Tally:
 
 
 class LineProgress:
-    """A plain line every few seconds, for logs.
+    """A plain line every few seconds, for logs; also while nothing happens.
 
     Args:
         stream: Where to; default: stderr.
@@ -125,12 +137,14 @@ class LineProgress:
         self._clock = clock
         self._tally = Tally(clock)
         self._last_s = 0.0
+        self._shown = (0, 0)
 
     def begin(self, total: int | None) -> None:
         """Start counting."""
         self._tally = Tally(self._clock)
         self._tally.total = total
         self._last_s = 0.0
+        self._shown = (0, 0)
 
     def turn(self, tokens: int) -> None:
         """Count a turn."""
@@ -139,17 +153,28 @@ class LineProgress:
     def finish(self, trace: Trace) -> None:
         """Count an episode, and write a line if it is time."""
         self._tally.add(trace)
-        if self._tally.elapsed_s - self._last_s >= self._every_s:
-            self._last_s = self._tally.elapsed_s
+        if self._is_time():
             self._write()
+
+    def tick(self, in_flight: int) -> None:
+        """Write a line if it is time, whatever has happened since the last one."""
+        if self._is_time():
+            idle = (self._tally.episodes, self._tally.turns) == self._shown
+            self._write(f", {in_flight} in flight", " · waiting" if idle else "")
 
     def end(self) -> None:
         """Write the last line."""
         self._write()
 
-    def _write(self) -> None:
+    def _is_time(self) -> bool:
+        return self._tally.elapsed_s - self._last_s >= self._every_s
+
+    def _write(self, in_flight: str = "", waiting: str = "") -> None:
         tally = self._tally
-        line = f"[{tally.elapsed_s:.0f} s] {tally.count()} episodes · {tally.text()}"
+        self._last_s = tally.elapsed_s
+        self._shown = (tally.episodes, tally.turns)
+        line = f"[{tally.elapsed_s:.0f} s] {tally.count()} episodes{in_flight}"
+        line += f" · {tally.tokens} tokens · {tally.text()}{waiting}"
         print(line, file=self._stream, flush=True)
 
 
@@ -188,6 +213,10 @@ class LiveProgress:
     def finish(self, trace: Trace) -> None:
         """Count an episode."""
         self._tally.add(trace)
+        self._draw()
+
+    def tick(self, in_flight: int) -> None:
+        """Redraw the figures."""
         self._draw()
 
     def end(self) -> None:

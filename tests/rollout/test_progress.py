@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 
@@ -15,6 +16,7 @@ from agentgym.rollout.progress import (
     NoProgress,
     Progress,
     Tally,
+    Ticking,
     progress_for,
 )
 from agentgym.testing.envs import CounterEnv
@@ -71,6 +73,34 @@ def test_lines_come_at_most_every_so_often_and_at_the_end():
     assert [line.split(" episodes")[0] for line in lines] == ["[11 s] 2/3", "[12 s] 3/3"]
 
 
+def test_lines_come_while_no_episode_is_over_and_say_when_nothing_happens():
+    clock, stream = Clock(), io.StringIO()
+    progress = LineProgress(stream, every_s=10, clock=clock)
+    progress.begin(3)
+    for seconds in range(1, 33):
+        clock.now = seconds
+        if seconds == 15:
+            progress.turn(40)
+        progress.tick(2)
+    assert stream.getvalue().splitlines() == [
+        "[10 s] 0/3 episodes, 2 in flight · 0 tokens · 0 turns · 0 tok/s · reward - · waiting",
+        "[20 s] 0/3 episodes, 2 in flight · 40 tokens · 1 turns · 2 tok/s · reward -",
+        "[30 s] 0/3 episodes, 2 in flight · 40 tokens · 1 turns · 1 tok/s · reward - · waiting",
+    ]
+
+
+def test_finished_episodes_and_ticks_share_the_time_between_two_lines():
+    clock, stream = Clock(), io.StringIO()
+    progress = LineProgress(stream, every_s=10, clock=clock)
+    progress.begin(3)
+    clock.now = 10
+    progress.finish(trace(1.0))
+    progress.tick(2)
+    clock.now = 19
+    progress.tick(2)
+    assert len(stream.getvalue().splitlines()) == 1
+
+
 def test_live_bar_draws_and_stops(monkeypatch, capsys):
     progress = LiveProgress()
     progress.begin(2)
@@ -78,6 +108,7 @@ def test_live_bar_draws_and_stops(monkeypatch, capsys):
         progress.turn(3)
     progress.finish(trace(1.0))
     progress.finish(trace(None))
+    progress.tick(1)
     progress.end()
     progress.end()
     assert "2/2" in capsys.readouterr().err
@@ -124,3 +155,27 @@ async def test_engine_tells_its_progress_also_when_it_stops_early():
     await traces.aclose()
     assert events[-1] == ("end",)
     await engine.aclose()
+
+
+async def test_engine_ticks_while_the_policy_thinks(monkeypatch):
+    monkeypatch.setattr("agentgym.rollout.engine.TICK_S", 0)
+    ticked = asyncio.Event()
+    seen = []
+
+    class Mine(NoProgress):
+        def tick(self, in_flight):
+            seen.append(in_flight)
+            ticked.set()
+
+    async def think(messages):
+        ticked.clear()
+        await ticked.wait()
+        return "no call"
+
+    assert isinstance(Mine(), Ticking)
+    engine = Engine(CounterEnv, client=ScriptedClient(think), progress=Mine())
+    async with asyncio.timeout(60), engine:
+        traces = [t async for t in engine.run([EpisodeRequest(seed=k) for k in range(3)])]
+    assert len(traces) == 3
+    assert max(seen) == 3
+    assert asyncio.all_tasks() == {asyncio.current_task()}
