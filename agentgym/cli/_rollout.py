@@ -61,7 +61,7 @@ class RolloutCommand:
             max_tokens=args.max_tokens,
         )
         self._limits = self._read_limits()
-        self._out: Path = args.out or fresh_folder(args.env)
+        self._out: Path = args.out or fresh_folder(args.env.rpartition(":")[2])
 
     def run(self) -> int:
         """Check, play, report.

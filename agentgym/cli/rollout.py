@@ -34,7 +34,11 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options, by what they are about."""
     tasks = parser.add_argument_group("tasks")
-    tasks.add_argument("--env", required=True, help="environment id; `agentgym envs` lists them")
+    tasks.add_argument(
+        "--env",
+        required=True,
+        help="environment id (`agentgym envs` lists them), or MODULE:ID to import MODULE first",
+    )
     tasks.add_argument("--split", help="which of the env's splits, such as train or validation")
     tasks.add_argument(
         "-n", type=int, metavar="N", help="the first N tasks (default: 100, or all if fewer)"

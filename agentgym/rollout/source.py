@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import difflib
+import importlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -22,11 +25,13 @@ class EnvSource:
     """Makes any number of equal environments.
 
     Args:
-        env: A registered id, a spec, or a function that makes one.
+        env: A registered id, `module:id` for one that a module registers when it is imported, a
+            spec, or a function that makes one.
         env_kwargs: Parameters of the environment; not with a function.
 
     Raises:
-        ConfigError: If there is no such id, or a function comes with parameters.
+        ConfigError: If there is no such id, its module can't be imported, or a function comes with
+            parameters.
     """
 
     def __init__(self, env: EnvLike, env_kwargs: Mapping[str, Any] | None = None) -> None:
@@ -65,21 +70,56 @@ class EnvSource:
             raise _unknown_parameter(self._spec, error) from error
 
 
-def _registered(env_id: str) -> EnvSpec:
+def _registered(name: str) -> EnvSpec:
+    module, colon, env_id = name.rpartition(":")
+    if colon:
+        _import(module, env_id)
     try:
         return gymnasium.spec(env_id)
     except gymnasium.error.Error as error:
-        raise ConfigError(_no_such_env(env_id)) from error
+        raise ConfigError(_no_such_env(env_id, f" in {module!r}" if colon else "")) from error
 
 
-def _no_such_env(env_id: str) -> str:
+def _import(module: str, env_id: str) -> None:
+    """Import the module that registers an env, from the current directory if nowhere else.
+
+    The directory then stays on the path, where `python -m` has it and a console script has not:
+    the env's entry point is imported later.
+
+    Raises:
+        ConfigError: If it can't be imported.
+    """
+    here = str(Path.cwd())
+    try:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if here in sys.path or not f"{module}.".startswith(f"{missing}."):
+                raise
+            sys.path.insert(0, here)
+            importlib.invalidate_caches()
+            try:
+                importlib.import_module(module)
+            except BaseException:
+                sys.path.remove(here)
+                raise
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(
+            f"can't import {module!r} for the env {env_id!r}: {why}; "
+            "install it, or run this in the folder that it lies in"
+        ) from error
+
+
+def _no_such_env(env_id: str, where: str = "") -> str:
     lowered = {known.lower(): known for known in gymnasium.registry}
     full = env_id if "/" in env_id else f"{NAMESPACE}/{env_id}"
     ours = [known for known in lowered if known.startswith(f"{NAMESPACE}/")]
     close = difflib.get_close_matches(full.lower(), ours, n=1, cutoff=0.5)
     close = close or difflib.get_close_matches(env_id.lower(), lowered, n=1)
     hint = f"did you mean {lowered[close[0]]!r}? " if close else ""
-    return f"no env {env_id!r}; {hint}`agentgym envs` lists all"
+    return f"no env {env_id!r}{where}; {hint}`agentgym envs` lists all"
 
 
 def _unknown_parameter(spec: EnvSpec, error: TypeError) -> Exception:

@@ -187,6 +187,7 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
     [
         (["--env", "agentgym/Webshop-v0", "--policy", "rule"], "did you mean"),
         (["--env", "nowhere/Nothing-v0", "--policy", "rule"], "no env 'nowhere/Nothing-v0'"),
+        (["--env", "nomod:x/Nothing-v0", "--policy", "rule"], "can't import 'nomod'"),
         (["--env", ENV], "say who plays"),
         (["--env", ENV, "--model", "m"], "say who plays"),
         (["--env", ENV, "--policy", "rule", "--model", "m"], "either --policy"),
@@ -229,6 +230,38 @@ def test_bad_input_is_one_line_and_leaves_nothing_behind(agentgym_command, tmp_p
     assert_one_line(err)
     assert re.search(message, err), err
     assert list(tmp_path.iterdir()) == []
+
+
+HILO = """
+import gymnasium
+
+from agentgym.testing.envs import CounterEnv
+
+
+class HiLo(CounterEnv):
+    pass
+
+
+gymnasium.register("HiLo-v0", entry_point="hilo:HiLo")
+"""
+
+
+def test_env_of_a_module_in_the_current_directory(tmp_path):
+    (tmp_path / "hilo.py").write_text(HILO)
+    # As the console script does it: without the current directory on the path.
+    code = "import sys; sys.path.remove(''); from agentgym.cli import main; sys.exit(main())"
+    args = ["rollout", "--env", "hilo:HiLo-v0", "--policy", "random", "-n", "1", "--quiet"]
+    found = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(agentgym.__file__).parents[1])},
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("hilo-v0-")
 
 
 def test_folder_in_use_is_refused_without_resume(agentgym_command, tmp_path):
