@@ -48,6 +48,10 @@ class EnvSource:
             self._function = env
             self.spec_json = json.dumps({"entry_point": _name_of(env)})
 
+    def takes(self, name: str) -> bool:
+        """Whether the environment has a parameter of that name; a function has none."""
+        return self._spec is not None and name in _parameters(self._spec)
+
     def make(self) -> gymnasium.Env[Any, Any]:
         """Make one environment; this may block.
 
@@ -68,6 +72,19 @@ class EnvSource:
             raise ConfigError(f"can't make {self._spec.id}: {error}") from error
         except TypeError as error:
             raise _unknown_parameter(self._spec, error) from error
+
+
+def _parameters(spec: EnvSpec) -> set[str]:
+    """Names of the parameters that the env's constructor takes."""
+    entry = spec.entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    if creator is None:
+        return set()
+    return {
+        p.name
+        for p in inspect.signature(creator).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
 
 
 def _registered(name: str) -> EnvSpec:
@@ -124,15 +141,9 @@ def _no_such_env(env_id: str, where: str = "") -> str:
 
 def _unknown_parameter(spec: EnvSpec, error: TypeError) -> Exception:
     """A parameter the env doesn't have is the user's slip; any other TypeError is a bug."""
-    entry = spec.entry_point
-    if entry is None or not isinstance(spec.kwargs, dict):
+    if spec.entry_point is None or not isinstance(spec.kwargs, dict):
         return error
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    known = {
-        p.name
-        for p in inspect.signature(creator).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
+    known = _parameters(spec)
     unknown = [key for key in spec.kwargs if key not in known]
     if not unknown:
         return error

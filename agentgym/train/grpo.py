@@ -7,7 +7,6 @@ run skips what was played: the same tasks, in the same order, with the same seed
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ from typing import Any
 import gymnasium
 
 from agentgym.errors import ConfigError, TrainingError
+from agentgym.rollout.source import EnvSource
 from agentgym.train.config import CONFIG_FILE, TrainConfig
 from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
 from agentgym.train.interrupt import stoppable
@@ -208,13 +208,7 @@ def training_kwargs(config: TrainConfig) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such environment.
     """
-    try:
-        entry: Any = gymnasium.spec(config.env).entry_point
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"{error}; `agentgym envs` lists all") from error
-    if isinstance(entry, str):
-        entry = gymnasium.envs.registration.load_env_creator(entry)
-    has_splits = "split" in inspect.signature(entry).parameters
+    has_splits = EnvSource(config.env).takes("split")
     return {**({"split": "train"} if has_splits else {}), **config.env_kwargs}
 
 
@@ -224,10 +218,7 @@ def _check_fit(
     """The environment's tasks, once it is known that they can be trained on with this model."""
     from agentgym.train.tokens import ChatCodec
 
-    try:
-        env = gymnasium.make(config.env, **env_kwargs)
-    except (TypeError, gymnasium.error.Error) as error:
-        raise ConfigError(f"can't make {config.env}: {error}") from error
+    env = EnvSource(config.env, env_kwargs).make()
     try:
         codec = ChatCodec(
             tokenizer,
@@ -310,7 +301,7 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
     there = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"can't write to {config.out}: {there} is not a folder to write in")
-    if resume and not record.exists():
+    if resume and last is None and not record.exists():
         raise ConfigError(f"{config.out} has no run to resume; start one without --resume")
     if resume and last is None:
         logger.warning("%s has no checkpoint; starting from the beginning", config.out)
