@@ -133,8 +133,9 @@ def _no_such_env(env_id: str, where: str = "") -> str:
     lowered = {known.lower(): known for known in gymnasium.registry}
     full = env_id if "/" in env_id else f"{NAMESPACE}/{env_id}"
     ours = [known for known in lowered if known.startswith(f"{NAMESPACE}/")]
-    close = difflib.get_close_matches(full.lower(), ours, n=1, cutoff=0.5)
-    close = close or difflib.get_close_matches(env_id.lower(), lowered, n=1)
+    # A slip of a letter first, whosever env it is; then one of ours that is meant more vaguely.
+    close = difflib.get_close_matches(env_id.lower(), lowered, n=1, cutoff=0.9)
+    close = close or difflib.get_close_matches(full.lower(), ours, n=1, cutoff=0.5)
     hint = f"did you mean {lowered[close[0]]!r}? " if close else ""
     return f"no env {env_id!r}{where}; {hint}`agentgym envs` lists all"
 
