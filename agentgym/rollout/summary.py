@@ -36,6 +36,7 @@ class Rate(Record):
     n_scored: int
     n_total: int
 
+    # mypy refuses any decorator on a property (python/mypy#1362); pydantic documents the ignore.
     @computed_field  # type: ignore[prop-decorator]
     @property
     def of_scored(self) -> float | None:

@@ -9,18 +9,17 @@ rewritten.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from agentgym.durable import append_line
 from agentgym.errors import TraceError
 from agentgym.trace import SCHEMA_VERSION, Trace
 from agentgym.types import clean_json
@@ -68,8 +67,7 @@ class TraceWriter:
             if self._file is None:
                 raise TraceError(f"{self.path} is closed; open a new TraceWriter to append to it")
             try:
-                with _locked(self._file):
-                    _append(self._file, data)
+                append_line(self._file, data)
             except OSError as error:
                 raise TraceError(
                     f"can't write to {self.path}: {error.strerror or error}; "
@@ -88,29 +86,6 @@ class TraceWriter:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-@contextmanager
-def _locked(file: int) -> Iterator[None]:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _append(file: int, data: bytes) -> None:
-    """Append all of the data on a line of its own, or nothing."""
-    end = os.lseek(file, 0, os.SEEK_END)
-    if end and os.pread(file, 1, end - 1) != b"\n":  # a killed writer's torn line
-        data = b"\n" + data
-    try:
-        written = 0
-        while written < len(data):
-            written += os.write(file, data[written:])
-    except OSError:
-        os.ftruncate(file, end)
-        raise
 
 
 class TraceFile:

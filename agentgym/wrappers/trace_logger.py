@@ -7,7 +7,6 @@ then be read, compared and reported with the same tools as those of the rollout 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import time
 import traceback
@@ -21,6 +20,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
+from agentgym.durable import append_line
 from agentgym.errors import ActionError, ConfigError, ResetNeeded, TraceError
 from agentgym.running import RunningEpisode
 from agentgym.trace import Trace
@@ -163,26 +163,11 @@ class FileSink:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
-                _append(file, line)
+                append_line(file, line)
             finally:
                 os.close(file)
         except OSError as error:
             raise TraceError(f"can't write the trace to {self.path}: {error}") from error
-
-
-def _append(file: int, line: bytes) -> None:
-    """Append a whole line, or nothing; what a killed writer left behind ends first."""
-    end = os.lseek(file, 0, os.SEEK_END)
-    if end and os.pread(file, 1, end - 1) != b"\n":
-        line = b"\n" + line
-    try:
-        written = 0
-        while written < len(line):
-            written += os.write(file, line[written:])
-    except OSError:
-        os.ftruncate(file, end)
-        raise
 
 
 class _Pending:

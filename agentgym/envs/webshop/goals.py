@@ -80,6 +80,7 @@ class Goal:
             "instruction_text": self.instruction,
             "attributes": list(self.attributes),
             "price_upper": self.price_upper,
+            # A synthetic goal's options are pairs of group and value, which the type can't say.
             "goal_options": list(self.options) if kind == "human" else dict(self.options),  # type: ignore[arg-type]
             "weight": self.weight,
         }

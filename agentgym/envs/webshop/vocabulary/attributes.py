@@ -132,6 +132,7 @@ def _parse(table: str) -> dict[str, Attribute]:
     for line in table.strip().splitlines():
         name, form, said, bullet, paraphrases = (part.strip() for part in line.split("|"))
         assert form in ("is", "with", "for")
+        # mypy doesn't narrow a str to the literals just asserted.
         found[name] = Attribute(name, form, said, bullet, tuple(paraphrases.split(";")))  # type: ignore[arg-type]
     return found
 
