@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from agentgym.cli._inputs import fresh_folder
 from agentgym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -212,28 +212,19 @@ def _instruction(page: str) -> str:
 
 def _new_folder(wanted: Path | None) -> Path:
     """Make the run's folder: a new one, or the one asked for if nothing is in it."""
-    if wanted is not None:
-        if wanted.exists() and any(wanted.iterdir()):
-            raise ConfigError(f"{wanted} is not empty; choose another --out")
-        try:
-            wanted.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"can't write to {wanted}: {error.strerror or error}") from error
-        return wanted
-    stem = time.strftime("demo-%Y%m%d-%H%M%S")
-    for suffix in itertools.chain([""], (f"-{n}" for n in itertools.count(2))):
-        folder = Path("runs") / f"{stem}{suffix}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise ConfigError(f"can't write to {folder}: {error.strerror or error}") from error
-        return folder
-    raise AssertionError("unreachable")
+    folder = fresh_folder("demo") if wanted is None else wanted
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty; choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"can't write to {folder}: {error.strerror or error}") from error
+    return folder
 
 
-@contextmanager
+r
+
+
 def _quiet(log: Path) -> Iterator[None]:
     """Send all that is written to stdout and stderr, from C too, to a file; show it on failure."""
     sys.stdout.flush()

@@ -60,9 +60,9 @@ def checked(make: Callable[..., T], **fields: Any) -> T:
         raise ConfigError(f"{field}: {text}") from error
 
 
-def fresh_folder(env_id: str) -> Path:
-    """A name for a run's folder that no other run has."""
-    name = env_id.rpartition("/")[2].lower()
+def fresh_folder(what: str) -> Path:
+    """A name for a run's folder that no other run has, after an env id or a command."""
+    name = what.rpartition("/")[2].lower()
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{name}-{stamp}-{secrets.token_hex(2)}"
 
