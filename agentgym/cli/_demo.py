@@ -222,9 +222,7 @@ def _new_folder(wanted: Path | None) -> Path:
     return folder
 
 
-r
-
-
+@contextmanager
 def _quiet(log: Path) -> Iterator[None]:
     """Send all that is written to stdout and stderr, from C too, to a file; show it on failure."""
     sys.stdout.flush()
