@@ -123,7 +123,7 @@ async def _run_call(
         text, status = str(error), "error"
     except SimulatorError as error:
         text, status = "Error: the tool gave no result.", "error"
-        running.fail("simulator", str(error))
+        running.fail_by_simulator(error)
     record.calls.append(
         call.model_copy(
             update={

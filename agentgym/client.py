@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from agentgym.types import Finite, Message, Record, ToolSpec, Usage
 
@@ -40,6 +40,9 @@ class SamplingParams(Record):
     """Strings that end the output."""
     seed: int | None = None
     """Per-request seed, where the endpoint has one."""
+    json_schema: dict[str, Any] | None = None
+    """Ask for one JSON object of this schema, as far as the endpoint can be held to it; whoever
+    reads the answer still checks it."""
 
 
 class Completion(Record):
@@ -101,6 +104,52 @@ class ModelClient(Protocol):
         ...
 
 
+class Prices(Record):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Finite = Field(ge=0)
+    """Input tokens that no cache held."""
+    cached: Finite | None = Field(default=None, ge=0)
+    """Cached input tokens; None: they cost as much as the others."""
+    output: Finite = Field(ge=0)
+    """Output tokens, reasoning included."""
+
+    def cost_usd(self, usage: Usage) -> float:
+        """What these tokens cost, US dollars."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.prompt_tokens - usage.cached_tokens
+        millionths = fresh * self.input + usage.cached_tokens * cached
+        millionths += usage.completion_tokens * self.output
+        return millionths / 1e6
+
+
+class RateLimits(Record):
+    """How much a provider allows; beyond it, calls wait in the client."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """Input and output together."""
+
+
+class Dialect(Record):
+    """What a server can do, where it differs from the others."""
+
+    tools: bool = True
+    """Whether tools are sent; without, the model sees only text."""
+    seed: bool = True
+    """Whether requests carry a seed."""
+    temperature: bool = True
+    """Whether requests carry a temperature; some hosted models refuse any."""
+    structured_output: Literal["auto", "json_schema", "json_object", "none"] = "auto"
+    """How an answer is held to JSON; `auto` tries from the left and remembers what is refused."""
+    empty_content: Literal["null", "text"] = "null"
+    """What stands as content beside tool calls without text: null, or an empty string."""
+    replay_reasoning: Literal["never", "reasoning_content", "reasoning"] = "never"
+    """The field in which a turn's reasoning goes back into the same episode's later prompts."""
+    stream: bool = False
+    """Whether answers are streamed, for gateways that cut long silent requests."""
+
+
 class Endpoint(Record):
     """One model role: where it is, what it is called, what it costs, how hard to lean on it."""
 
@@ -125,6 +174,21 @@ class Endpoint(Record):
     """Further attempts after a retryable failure."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Extra request fields, for one server's own options."""
+    prices: Prices | None = None
+    """None: unknown, and so is what calls cost."""
+    budget_usd: Finite | None = Field(default=None, gt=0)
+    """Dollars after which no call is sent any more, those in flight counted at their most."""
+    rate: RateLimits = RateLimits()
+    dialect: Dialect = Dialect()
+
+    @model_validator(mode="after")
+    def _budget_has_prices(self) -> Endpoint:
+        if self.budget_usd is not None and self.prices is None:
+            raise ValueError(
+                "budget_usd needs prices: without them nobody knows when it is used up; add "
+                "prices = {input = …, output = …} in dollars per million tokens"
+            )
+        return self
 
     @field_validator("base_url")
     @classmethod

@@ -30,6 +30,7 @@ from agentgym.errors import (
     SimulatorError,
 )
 from agentgym.judge import GateSpec, Judge, Scoring, resolve_gates
+from agentgym.metering import metered
 from agentgym.running import RunningEpisode, TurnRecord
 from agentgym.spaces import AssistantSpace, MessageSpace
 from agentgym.sync import run_inline, run_on_background_loop
@@ -75,8 +76,9 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium has it
     supports_snapshot: ClassVar[bool] = False
     """Whether `get_state`/`set_state` work."""
-    awaits: ClassVar[bool] = False
-    """Whether `start` or `reply` await anything, so that `step` needs an event loop."""
+    awaits: bool = False
+    """Whether `start` or `reply` await anything, so that `step` needs an event loop; set it on the
+    class, or on the instance before `super().__init__`."""
     option_keys: ClassVar[frozenset[str]] = frozenset({"task_id", "max_turns", "judging"})
     """Keys that `reset(options=…)` takes."""
 
@@ -102,7 +104,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         except ValidationError as error:
             raise ConfigError(in_one_line(error)) from error
         self.observation_space = MessageSpace()
-        self.action_space = AssistantSpace(self.toolbox.specs)
+        self.action_space: AssistantSpace = AssistantSpace(self.toolbox.specs)
         self._needs_loop = self.awaits or self.toolbox.needs_loop or not self.scoring.inline
         self._driven_inline = False
         self._state: RunningEpisode | None = None
@@ -180,6 +182,11 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         """The episode in progress or just over, to look at; None before `reset`, after `close`."""
         return self._state
 
+    def use_tools(self, tools: ToolBox | Iterable[Tool]) -> None:
+        """Exchange the tools, in `start`, for envs whose tasks come with tools of their own."""
+        self.toolbox = tools if isinstance(tools, ToolBox) else ToolBox(tools)
+        self.action_space.tools = self.toolbox.specs
+
     def finish(self, reason: str = "finished", *, answer: str | None = None) -> None:
         """End the episode after the current call; for tools and `reply`."""
         running = self._running()
@@ -250,7 +257,8 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         self._state = running = RunningEpisode(task, deferred=judging == "deferred")
         running.max_turns = _tightest(self.max_turns, _checked_cap(chosen.get("max_turns")))
         try:
-            opening = tuple(await self.start(task))
+            with metered(running.meter):
+                opening = tuple(await self.start(task))
         except BaseException:
             self._state = None  # half set up: nothing to step
             raise
@@ -269,9 +277,10 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         started = time.perf_counter()
         record = TurnRecord(message, annotations)
         try:
-            record.replies = tuple(await self._advance(running, record))
+            with metered(running.meter):
+                record.replies = tuple(await self._advance(running, record))
         except SimulatorError as error:
-            running.fail("simulator", str(error))
+            running.fail_by_simulator(error)
         except BaseException:
             running.over = True  # nobody knows how far the step got, so it can't be continued
             raise

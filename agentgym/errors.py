@@ -55,6 +55,10 @@ class SimulatorError(AgentGymError):
     """A user or tool simulator failed; the episode is masked with failure class `simulator`."""
 
 
+class SimulatorAbort(SimulatorError):
+    """A simulator gave up its part; the episode is truncated as `simulator_abort` and masked."""
+
+
 class JudgeError(AgentGymError):
     """A judge could not score an episode; the episode is masked with failure class `judge`."""
 
@@ -88,6 +92,24 @@ class ContextOverflow(EndpointError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retryable=False, status=400)
+
+
+class EmptyReply(EndpointError):
+    """An endpoint keeps answering without an answer in it, after all retries."""
+
+
+class BudgetExceeded(EndpointError):
+    """The call might cost more than is left of the endpoint's budget, so it was not sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False, status=402)
+
+
+class ReplayMiss(EndpointError):
+    """A recording has no answer to the request; the message names episode and request."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
 
 
 class TraceError(AgentGymError):

@@ -54,8 +54,8 @@ class Gate(Record):
 
     name: str
     """As it appears in `Verdict.gates`."""
-    tripped: Callable[[Episode], bool] = Field(repr=False)
-    """Whether the episode breaks the condition."""
+    tripped: Callable[[Episode], bool | int] = Field(repr=False)
+    """Whether the episode breaks the condition, or how often it does."""
     penalty: Finite = Field(default=0.0, ge=0)
     """Subtracted from the score when tripped."""
     floor: bool = False

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym.errors import SimulatorAbort, SimulatorError
+from agentgym.metering import Meter
 from agentgym.types import (
     Episode,
     FailureClass,
@@ -72,6 +74,7 @@ class RunningEpisode:
         self.truncation_reason: TruncationReason | None = None
         self.failure_class: FailureClass | None = None
         self.error: str | None = None
+        self.meter = Meter()
 
     def new_call_id(self, given: object) -> str:
         """The model's id if it is new in this episode, else a fresh one."""
@@ -91,10 +94,17 @@ class RunningEpisode:
         self.messages.extend(record.replies)
         self.records.append(record)
 
-    def fail(self, failure_class: FailureClass, error: str) -> None:
+    def fail(
+        self, failure_class: FailureClass, error: str, *, reason: TruncationReason = "fault"
+    ) -> None:
         """End the episode because something other than the policy broke; it won't be scored."""
         self.failure_class, self.error = failure_class, error
-        self.truncation_reason = "fault"
+        self.truncation_reason = reason
+
+    def fail_by_simulator(self, error: SimulatorError) -> None:
+        """End the episode because a simulator failed or gave up."""
+        aborted = isinstance(error, SimulatorAbort)
+        self.fail("simulator", str(error), reason="simulator_abort" if aborted else "fault")
 
     @property
     def is_ending(self) -> bool:
@@ -132,4 +142,5 @@ class RunningEpisode:
             outcome=outcome,
             failure_class=self.failure_class,
             error=self.error,
+            spent=dict(self.meter.by_role),
         )

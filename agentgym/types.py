@@ -33,7 +33,9 @@ Action: TypeAlias = str | Message
 """One assistant message; a `str` stands for `{"role": "assistant", "content": …}`."""
 
 FailureClass: TypeAlias = Literal["policy", "simulator", "judge", "env", "infra"]
-TruncationReason: TypeAlias = Literal["turns", "tokens", "context", "time", "fault"]
+TruncationReason: TypeAlias = Literal[
+    "turns", "tokens", "context", "time", "fault", "provider_empty", "simulator_abort"
+]
 CallStatus: TypeAlias = Literal["ok", "error", "malformed", "cut_off", "not_run"]
 
 
@@ -66,7 +68,7 @@ def in_one_line(error: ValidationError) -> str:
 
 
 class Usage(Record):
-    """Tokens of one or more model calls.
+    """Tokens and dollars of one or more model calls.
 
     `prompt_tokens` includes the cached ones and `completion_tokens` the reasoning ones, as OpenAI
     and OpenTelemetry count them; adding the parts again would bill them twice.
@@ -82,18 +84,33 @@ class Usage(Record):
     """Output tokens spent on reasoning text."""
     calls: int = Field(default=1, ge=0)
     """Requests behind these figures, failed ones that reported usage included."""
+    retries: int = Field(default=0, ge=0)
+    """Requests sent again after one that failed, billed or not."""
+    failed_calls: int = Field(default=0, ge=0)
+    """Calls that gave no answer in the end, after all their retries."""
+    cost_usd: float | None = Field(default=None, ge=0)
+    """US dollars; None where the endpoint has no prices."""
     estimated: bool = False
     """Whether any figure was estimated because the endpoint sent none."""
 
     def __add__(self, other: Usage) -> Usage:
+        costs = [u.cost_usd for u in (self, other) if not u.is_nothing]
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             calls=self.calls + other.calls,
+            retries=self.retries + other.retries,
+            failed_calls=self.failed_calls + other.failed_calls,
+            cost_usd=None if None in costs else sum(c for c in costs if c is not None),
             estimated=self.estimated or other.estimated,
         )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing was billed, so that an unknown price doesn't matter."""
+        return not (self.calls or self.prompt_tokens or self.completion_tokens)
 
 
 class Task(Record):
@@ -192,6 +209,8 @@ class Episode(Record):
     """Set when the episode can't be judged, because something other than the policy broke."""
     error: str | None = None
     """What broke."""
+    spent: dict[str, Usage] = Field(default_factory=dict, repr=False)
+    """What the env's own model calls cost (a simulator's), by role."""
 
     @model_validator(mode="after")
     def _has_one_reason(self) -> Episode:
@@ -229,6 +248,8 @@ class Verdict(Record):
     """Named numbers behind the reward, each on its own."""
     gates: dict[str, bool] = Field(default_factory=dict)
     """Gate name to whether it tripped."""
+    gate_counts: dict[str, int] = Field(default_factory=dict)
+    """Gate name to how often its condition was met; the penalty is taken once all the same."""
     completed: bool = False
     """Whether a final answer (or purchase, …) came. Not the same as correct."""
     correct: bool | None = None
@@ -243,6 +264,8 @@ class Verdict(Record):
     """The scalar for the trainer; None when masked."""
     reason: str | None = None
     """Why it is masked, or what the judge remarked."""
+    spent: dict[str, Usage] = Field(default_factory=dict, repr=False)
+    """What judging cost by role, failed calls included."""
 
     @model_validator(mode="after")
     def _unscored_is_masked(self) -> Verdict:

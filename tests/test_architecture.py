@@ -28,7 +28,10 @@ FACE = "face"  # agentgym/__init__.py
 MAY_IMPORT: dict[str, frozenset[str]] = {
     CONTRACTS: frozenset(),
     **dict.fromkeys(IMPLEMENTATIONS, frozenset()),
-    "testing": frozenset({"clients"}),
+    # An environment is put together: tasks and tools of its own, a simulator, a judge, and the
+    # clients of the endpoints it is given. None of those knows an environment.
+    "envs": frozenset({"clients", "judges", "simulators"}),
+    "testing": frozenset({"clients", "judges", "simulators"}),
     "rollout": IMPLEMENTATIONS,
     "cost": IMPLEMENTATIONS,
     "report": IMPLEMENTATIONS,
@@ -38,13 +41,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
 
-CONTRACTS_THIRD_PARTY = frozenset({"gymnasium", "numpy", "pydantic"})
+CONTRACTS_THIRD_PARTY = frozenset({"gymnasium", "jsonschema", "numpy", "pydantic"})
 TRAINING_STACK = frozenset(
     {"accelerate", "datasets", "peft", "safetensors", "tokenizers", "torch", "transformers"}
     | {"trl", "vllm"}
 )
 # The plain install, by import name. More than that is imported where it is used, in a function.
-CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"openai", "rich"}
+CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"jsonschema", "openai", "rich"}
 # Rooms of which importing a module already says that its extra is installed.
 OWN_THIRD_PARTY = {
     "serve": frozenset({"aiohttp", "fastapi", "ray", "starlette", "uvicorn"}),
@@ -341,9 +344,11 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ("judge.py", "import agentgym\nTASK = agentgym.Task", "through the face"),
         ("judge.py", "import agentgym\nE = agentgym.rollout", "contracts imports rollout"),
         ("judge.py", "import agentgym as ours", "through the face"),
-        ("envs/a.py", "from agentgym.clients.chat import ChatClient", "envs imports clients"),
+        ("judges/a.py", "from agentgym.clients.chat import ChatClient", "judges imports clients"),
+        ("simulators/a.py", "import agentgym.rollout", "simulators imports rollout"),
+        ("clients/a.py", "import agentgym.judges", "clients imports judges"),
         ("envs/a.py", "import agentgym.rollout", "envs imports rollout"),
-        ("envs/a.py", "from ..clients import chat", "envs imports clients"),
+        ("envs/a.py", "from ..rollout import engine", "envs imports rollout"),
         ("envs/a.py", "class A:\n    import spacy", "'spacy' is not in the plain install"),
         ("envs/a.py", "def f():\n    import torch", "'torch' belongs in train/ only"),
         (
