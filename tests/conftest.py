@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 from hypothesis import settings
 
 # A shell starts background jobs with SIGINT ignored; every process started here would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))  # what several folders' tests share
 
 # Read when transformers and vLLM are imported, in this process and in those it starts.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vllm_server import MODEL, VllmServer
 
 from agentgym.cli import main
 from agentgym.clients import ChatClient
@@ -26,86 +19,23 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 
-ROOT = Path(__file__).parents[2]
-MODEL = "smollm2"
 CONTEXT = 2048
-START_UP_S = 400
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-}
-
-
-def model_folder() -> str:
-    script = ROOT / "scripts" / "make_smollm2.py"
-    found = subprocess.run(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, **OFFLINE},
-    )
-    return found.stdout.strip().splitlines()[-1]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as reply:
-        return str(reply.read().decode())
-
-
-def wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_UP_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            fetch(f"{url}/health")
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    pytest.fail("vLLM did not start:\n" + log.read_text()[-3000:])
 
 
 @pytest.fixture(scope="module")
-def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server's root URL, without /v1."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    log = tmp_path_factory.mktemp("vllm") / "server.log"
-    command = [
-        Path(sys.executable).with_name("vllm"),
-        "serve",
-        model_folder(),
-        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
-        *("--dtype", "float32", "--enforce-eager", "--max-model-len", str(CONTEXT)),
-        # vLLM 0.31 on a CPU dies of a seeded request whose prompt is prefilled in parts.
-        "--no-enable-chunked-prefill",
-        *("--max-num-seqs", "16", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-    ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **OFFLINE},
-        )
-        try:
-            wait_until_up(process, url, log)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    found = VllmServer(tmp_path_factory.mktemp("vllm") / "server.log", context=CONTEXT)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def vllm_server(server: VllmServer) -> str:
+    """The server's root URL, without /v1."""
+    return server.url
 
 
 def rollout(url: str, out: Path, *more: str) -> int:
@@ -116,14 +46,6 @@ def rollout(url: str, out: Path, *more: str) -> int:
             *("--env-kwargs", "page_size=3", *more),
         ]
     )
-
-
-def generated(url: str) -> int:
-    """Tokens the server says it has generated."""
-    found = re.search(
-        r"^vllm:generation_tokens_total\{.*\} (\S+)$", fetch(f"{url}/metrics"), re.MULTILINE
-    )
-    return int(float(found[1])) if found else 0
 
 
 @pytest.fixture
@@ -140,8 +62,8 @@ def preflight_tokens(monkeypatch) -> list[int]:
     return found
 
 
-def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys, preflight_tokens):
-    before = generated(vllm_server)
+def test_twenty_webshop_episodes_on_vllm(server, vllm_server, tmp_path, capsys, preflight_tokens):
+    before = server.counted("generation_tokens_total")
     more = ("-n", "20", "--max-turns", "3", "--max-tokens", "40", "--temperature", "0.7")
     # So small a model rarely writes an action by itself; the server can hold it to the grammar.
     grammar = json.dumps({"regex": r"(search|click)\[[a-z]{3,8} [a-z]{3,8}\]"})
@@ -166,7 +88,8 @@ def test_twenty_webshop_episodes_on_vllm(vllm_server, tmp_path, capsys, prefligh
     assert not usage["estimated"]
     (preflight,) = preflight_tokens
     assert 1 <= preflight <= 16
-    assert usage["completion_tokens"] + preflight == generated(vllm_server) - before
+    generated = server.counted("generation_tokens_total") - before
+    assert usage["completion_tokens"] + preflight == generated
     for word in ("reward", "±", "success", "completion", "truncation", "malformed", "masked"):
         assert word in out
 
