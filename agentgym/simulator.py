@@ -15,8 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from agentgym.errors import ConfigError
+from agentgym.json_schema import JsonSchema
+from agentgym.schema_tool import parameters_schema
 from agentgym.types import Record, ToolSpec
 
 # --- users ------------------------------------------------------------------------------------
@@ -113,6 +116,27 @@ class SimulatedTool(Record):
     key: str | None = None
     """The argument or result field that names one such thing."""
 
+    @model_validator(mode="after")
+    def _can_be_simulated(self) -> SimulatedTool:
+        where = f"tool {self.name!r}"
+        try:
+            parameters_schema(self.parameters, where=where)
+            JsonSchema(self.result, where=f"{where}, result")
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if not self.result:
+            raise ValueError(
+                f"{where}: has no result schema, so no result of a simulator can be checked; give "
+                'one such as {"type": "object", "properties": {…}, "required": […]}'
+            )
+        if self.key is not None and self.entity is None:
+            raise ValueError(f"{where}: key {self.key!r} names one of what? give entity")
+        if self.effect in ("create", "delete") and self.key is None:
+            raise ValueError(
+                f"{where}: what it {self.effect}s must be known by name; give entity and key"
+            )
+        return self
+
     @property
     def spec(self) -> ToolSpec:
         """The entry of OpenAI's tool list."""
@@ -140,7 +164,12 @@ class SimulatedWorld:
     deleted: dict[str, list[str]] = field(default_factory=dict)
     """Entity to keys that once existed."""
     log: list[dict[str, Any]] = field(default_factory=list)
-    """Calls answered so far: `{"name", "arguments", "result"}`, in order."""
+    """Calls answered so far, in order: `{"name", "arguments"}` with `"result"` or `"error"`."""
+
+    def __post_init__(self) -> None:
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"simulated tools need names that differ, got {', '.join(names)}")
 
     def tool(self, name: str) -> SimulatedTool:
         """The tool of that name.

@@ -189,7 +189,9 @@ def sample_json(
 def _sample_typed(
     schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any]
 ) -> Any:
-    kind = schema.get("type", "string")
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kind = kind[int(rng.integers(len(kind)))]
     if kind == "boolean":
         return bool(rng.integers(2))
     if kind == "null":

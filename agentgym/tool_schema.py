@@ -177,4 +177,5 @@ def type_name(schema: Mapping[str, Any]) -> str:
     options: Sequence[Mapping[str, Any]] = schema.get("anyOf", ())
     if options:
         return " | ".join(type_name(option) for option in options)
-    return str(schema.get("type", "value"))
+    kind = schema.get("type", "value")
+    return " | ".join(kind) if isinstance(kind, list) else str(kind)

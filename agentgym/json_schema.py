@@ -1,0 +1,234 @@
+"""JSON schemas at work: checked when they are given, cached, and explained in words.
+
+Tools of a catalogue, results of simulators and answers of models come with schemas that somebody
+wrote down. A schema that is broken, or that points somewhere on the network, is refused where it is
+given; after that a value is either valid or has faults that a model can be told about.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentgym.errors import ConfigError
+from agentgym.tool_schema import type_name
+from agentgym.types import MAX_NESTING, nests_too_deep
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
+MOST_FAULTS = 8
+"""Faults of one value that are told, at most."""
+LONGEST_FAULT = 200
+"""Characters of one fault; a value may be long, and faults quote it."""
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,1000})", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+
+
+class JsonSchema:
+    """A JSON schema that has been checked.
+
+    `format` is an annotation, as the standard has it: which formats could be checked would depend
+    on what else is installed.
+
+    Args:
+        schema: The schema; draft 2020-12 unless its `$schema` says otherwise.
+        where: Whose schema it is, for error messages (`tool 'find', parameters`).
+
+    Raises:
+        ConfigError: If it is no JSON, no valid schema, or refers to anything outside itself.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, where: str) -> None:
+        if not isinstance(schema, Mapping):
+            raise ConfigError(f"{where}: a JSON schema is a dict, got {schema!r:.100}")
+        try:
+            text = json.dumps(schema, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{where}: the schema is not JSON ({error})") from error
+        try:
+            self._validator = _validator(text)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        self.schema: dict[str, Any] = json.loads(text)
+
+    def faults(self, value: Any) -> list[str]:
+        """What is wrong with a JSON value, in words; empty if it is valid."""
+        if nests_too_deep(value):
+            return [f"nested more than {MAX_NESTING} levels deep"]
+        if odd := next(_non_finite(value), None):
+            return [f"{odd} is not a JSON number"]
+        try:
+            found = self._validator.iter_errors(value)
+            return [_in_words(error) for _, error in zip(range(MOST_FAULTS), found, strict=False)]
+        except (ArithmeticError, RecursionError, ValueError) as error:  # 1e999 as a multiple of 3
+            return [f"can't be checked ({type(error).__name__}: {error})"[:LONGEST_FAULT]]
+
+    def exact(self, value: Any) -> Any:
+        """Read what models send as strings where a number or a boolean is declared.
+
+        `"42"` is 42 and `"true"` is true where no string is allowed, and 3.0 is 3 where a whole
+        number is; a value that doesn't read exactly stays as it is. Nothing is ever parsed into an
+        object or a list.
+        """
+        try:
+            return _exact(value, self.schema, self._validator)
+        except RecursionError:  # a schema whose alternatives include itself
+            return value
+
+
+@functools.lru_cache(maxsize=4096)
+def _validator(text: str) -> Validator:
+    """The validator of a schema; checking one takes milliseconds, and envs share catalogues."""
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+
+    schema = json.loads(text)
+    if nests_too_deep(schema):
+        raise ConfigError(f"the schema is nested more than {MAX_NESTING} levels deep")
+    cls = validator_for(schema, default=Draft202012Validator)
+    try:
+        cls.check_schema(schema)
+    except SchemaError as error:
+        raise ConfigError(
+            f"not a valid JSON schema at {error.json_path}: {error.message:.200}"
+        ) from error
+    for reference in _references(schema):
+        _follow(schema, reference)
+    return cls(schema)
+
+
+def _references(schema: Any) -> Iterator[Any]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _references(item)
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+                yield value
+            elif key not in ("enum", "const", "default", "examples"):  # data, not schema
+                yield from _references(value)
+
+
+def _follow(root: Any, reference: str) -> Any:
+    """The schema a local reference means, through further references.
+
+    Raises:
+        ConfigError: If it leads nowhere, outside, or in a circle.
+    """
+    seen = [reference]
+    while True:
+        target: Any = root
+        pointer = seen[-1]
+        if pointer != "#" and not pointer.startswith("#/"):
+            raise ConfigError(
+                f"reference {pointer!r} points outside the schema; give what it means under "
+                '"$defs" and refer to "#/$defs/…"'
+            )
+        for part in pointer.removeprefix("#").split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and part.isdigit() and int(part) < len(target):
+                target = target[int(part)]
+            elif isinstance(target, dict) and part in target:
+                target = target[part]
+            else:
+                raise ConfigError(f"reference {pointer!r} leads nowhere in the schema")
+        if not isinstance(target, dict) or not isinstance(target.get("$ref"), str):
+            return target
+        if target["$ref"] in seen:
+            raise ConfigError(f"reference {pointer!r} leads back to itself")
+        seen.append(target["$ref"])
+
+
+def _non_finite(value: Any) -> Iterator[float]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _non_finite(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _non_finite(item)
+
+
+def _in_words(error: ValidationError) -> str:
+    where = ".".join(str(part) for part in error.absolute_path)[:100]
+    inside = f"{where}." if where else ""
+    if error.validator == "required":
+        missing = error.message.removesuffix(" is a required property").strip("'\"")
+        return f"{inside}{missing} is missing"[:LONGEST_FAULT]
+    if error.validator == "additionalProperties" and error.validator_value is False:
+        known = set(error.schema.get("properties", ()))
+        extra = [key for key in error.instance if key not in known]
+        names = ", ".join(f"{inside}{key}" for key in extra[:MOST_FAULTS])
+        verb = "is not a parameter" if len(extra) == 1 else "are not parameters"
+        return f"{names} {verb}"[:LONGEST_FAULT]
+    if error.validator in ("type", "enum", "anyOf", "oneOf"):
+        got = json.dumps(error.instance, ensure_ascii=False, default=str)
+        expected = type_name({error.validator: error.validator_value})
+        return f"{where or 'value'}: must be {expected}, got {got:.60}"[:LONGEST_FAULT]
+    return f"{where or 'value'}: {error.message}"[:LONGEST_FAULT]
+
+
+def _exact(value: Any, schema: Any, validator: Validator) -> Any:
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(schema.get("$ref"), str):
+        value = _exact(value, _follow(validator.schema, schema["$ref"]), validator)
+    for part in schema.get("allOf", ()):
+        value = _exact(value, part, validator)
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if options:
+        value = _exact_in_one_of(value, options, validator)
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if isinstance(value, str):
+        return value if "string" in kinds else _exact_scalar(value, kinds)
+    if isinstance(value, float) and "integer" in kinds and "number" not in kinds:
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return _exact_members(value, schema, validator)
+    if isinstance(value, list):
+        first, rest = schema.get("prefixItems", ()), schema.get("items")
+        return [
+            _exact(item, first[i] if i < len(first) else rest, validator)
+            for i, item in enumerate(value)
+        ]
+    return value
+
+
+def _exact_members(
+    value: Mapping[str, Any], schema: Mapping[str, Any], validator: Validator
+) -> dict[str, Any]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    return {
+        key: _exact(item, properties.get(key, others), validator) for key, item in value.items()
+    }
+
+
+def _exact_in_one_of(value: Any, options: Any, validator: Validator) -> Any:
+    """The first reading of a value that one of the options takes, as it stands if possible."""
+    as_given = ((option, value) for option in options)
+    readings = ((option, _exact(value, option, validator)) for option in options)
+    for option, reading in itertools.chain(as_given, readings):
+        if validator.evolve(schema=option).is_valid(reading):
+            return reading
+    return value
+
+
+def _exact_scalar(text: str, kinds: Any) -> Any:
+    if "boolean" in kinds and text in ("true", "false"):
+        return text == "true"
+    if "integer" in kinds and _INTEGER.fullmatch(text):
+        return int(text)
+    if "number" in kinds and _NUMBER.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text
