@@ -197,6 +197,18 @@ class Endpoint(Record):
             raise ValueError("base_url must start with http:// or https://")
         return url.rstrip("/")
 
+    def public(self) -> dict[str, Any]:
+        """The endpoint as plain data for traces, specs and logs, without what may be a secret.
+
+        Returns:
+            The fields that differ from their defaults; `Endpoint(**…)` reads them back.
+        """
+        fields = self.model_dump(mode="json", exclude_defaults=True)
+        fields |= {"base_url": public_url(self.base_url), "role": self.role}
+        if self.extra_body:
+            fields["extra_body"] = _without_secrets(fields["extra_body"])
+        return fields
+
     def __repr_args__(self) -> Any:
         """Fields for `repr`, without what may be a secret."""
         for name, value in super().__repr_args__():
@@ -216,3 +228,20 @@ def public_url(url: str) -> str:
         return re.sub(r"//[^/]*@", "//", url).partition("?")[0]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+_SECRET_NAME = re.compile(
+    r"key|token$|secret|password|passwd|auth|credential|bearer", re.IGNORECASE
+)
+
+
+def _without_secrets(value: Any) -> Any:
+    """A JSON value, with what is named like a secret blotted out."""
+    if isinstance(value, dict):
+        return {
+            name: "[redacted]" if _SECRET_NAME.search(name) else _without_secrets(item)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return value

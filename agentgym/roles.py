@@ -1,0 +1,212 @@
+"""Every model of a run in one place: policy, simulator, judge and baseline.
+
+A run talks to up to four models, each with an address, a price and limits of its own. One TOML file
+configures them all, so that a training job, an evaluation and a re-scoring can't disagree about
+what "the judge" is:
+
+    [policy]
+    base_url = "http://localhost:8000/v1"
+    model = "my-policy"
+
+    [judge]
+    base_url = "https://api.deepinfra.com/v1/openai"
+    model = "deepseek-ai/DeepSeek-V4-Flash-0731"
+    api_key_env = "DEEPINFRA_API_KEY"
+    prices = {input = 0.08, cached = 0.016, output = 0.18}
+
+A table's fields are those of `Endpoint`. Keys never stand in the file, only the names of the
+variables that hold them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, public_url
+from agentgym.errors import ConfigError
+from agentgym.types import Record
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+_INNER: dict[str, type[Record]] = {"prices": Prices, "rate": RateLimits, "dialect": Dialect}
+_UNQUOTED = ("base_url", "extra_body")
+"""Fields whose value may hold a secret, and isn't shown in an error."""
+
+
+class Roles(Record):
+    """The endpoints of a run; None where a role isn't filled."""
+
+    policy: Endpoint | None = None
+    """Plays the episodes."""
+    simulator: Endpoint | None = None
+    """Plays users and answers for tools."""
+    judge: Endpoint | None = None
+    """Scores episodes."""
+    baseline: Endpoint | None = None
+    """What the policy is compared with."""
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Roles:
+        """Read a file with one table per role.
+
+        Raises:
+            ConfigError: If it can't be read, isn't TOML (with the line), or a table or field is
+                unknown or not allowed; the message names file, table and field.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            tables = tomllib.loads(text)
+        except OSError as error:
+            raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
+        except tomllib.TOMLDecodeError as error:
+            end = f"at line {len(text.splitlines())}, the last one"
+            what = str(error).replace("at end of document", end)
+            raise ConfigError(f"{path} is not valid TOML: {what}") from error
+        return cls.from_tables(tables, where=str(path))
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], *, where: str = "roles") -> Roles:
+        """Read a mapping from role to the fields of its endpoint.
+
+        Args:
+            tables: As `from_toml` finds them.
+            where: What to call the mapping in errors.
+
+        Raises:
+            ConfigError: If a table or field is unknown or not allowed.
+        """
+        found: dict[str, Endpoint] = {}
+        for name, values in tables.items():
+            if name not in ROLES:
+                raise ConfigError(f"{where}: {_unknown('table', name, ROLES)}")
+            found[name] = read_endpoint(values, role=name, where=f"{where}: [{name}]")
+        return cls(**found)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Roles:
+        """Read `AGENTGYM_<ROLE>_BASE_URL`, `…_MODEL` and `…_API_KEY_ENV`, as far as they are set.
+
+        The last one holds the name of the variable with the key, not the key.
+
+        Raises:
+            ConfigError: If one of the first two is set without the other, or isn't allowed.
+        """
+        environ = os.environ if environ is None else environ
+        found: dict[str, Endpoint] = {}
+        for role in ROLES:
+            prefix = f"AGENTGYM_{role.upper()}_"
+            fields = {
+                field: value
+                for field in ("base_url", "model", "api_key_env")
+                if (value := environ.get(prefix + field.upper(), "").strip())
+            }
+            if not fields:
+                continue
+            for field in ("base_url", "model"):
+                if field not in fields:
+                    given = ", ".join(prefix + name.upper() for name in fields)
+                    raise ConfigError(f"{prefix}{field.upper()} is not set, but {given} is")
+            found[role] = read_endpoint(fields, role=role, where=f"{prefix}*")
+        return cls(**found)
+
+    def filled(self) -> dict[Role, Endpoint]:
+        """The roles that have an endpoint, in the order policy, simulator, judge, baseline."""
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: endpoint for role, endpoint in found.items() if endpoint is not None}
+
+    def check_keys(self, environ: Mapping[str, str] | None = None) -> None:
+        """See that every key that will be needed is there, before anything is paid for.
+
+        See `needs_key`.
+
+        Raises:
+            ConfigError: If one isn't; the message names role and variable.
+        """
+        environ = os.environ if environ is None else environ
+        for role, endpoint in self.filled().items():
+            if needs_key(endpoint) and not environ.get(endpoint.api_key_env, "").strip():
+                raise ConfigError(
+                    f"the {role} {endpoint.model!r} at {public_url(endpoint.base_url)} needs a "
+                    f"key, and the environment variable {endpoint.api_key_env} is not set; set it, "
+                    "or name another one as api_key_env (any value does where none is checked)"
+                )
+
+    def public(self) -> dict[str, Any]:
+        """Every filled role as plain data without secrets, for traces and logs."""
+        return {role: endpoint.public() for role, endpoint in self.filled().items()}
+
+
+def needs_key(endpoint: Endpoint) -> bool:
+    """Whether an endpoint's key variable must be set.
+
+    It must where one was named on purpose, and for every server on the public internet unless its
+    URL brings user and password. A server on this machine or in a private network may do without.
+    """
+    if "api_key_env" in endpoint.model_fields_set:
+        return True
+    parts = urlsplit(endpoint.base_url)
+    return parts.password is None and not _is_private(parts.hostname or "")
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:  # a name
+        return "." not in host or host.endswith((".local", ".internal", ".lan", ".localhost"))
+
+
+def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoint") -> Endpoint:
+    """An endpoint from plain values, with its role.
+
+    Args:
+        values: The fields of `Endpoint`, by name.
+        role: What it is used for; None leaves that to `values`.
+        where: What to call it in errors.
+
+    Raises:
+        ConfigError: If a field is unknown, missing or not allowed: one line, without secrets.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} must have the fields of an endpoint (base_url, model, …)")
+    fields = dict(values)
+    if role is not None and fields.setdefault("role", role) != role:
+        raise ConfigError(f"{where}: role: is {role!r} here, got {fields['role']!r}; leave it out")
+    try:
+        return Endpoint.model_validate(fields)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        raise ConfigError(f"{where}: {'; '.join(map(_fault_text, faults[:5]))}") from None
+
+
+def _fault_text(fault: Any) -> str:
+    """What is wrong with one field, and with which value unless that may be a secret."""
+    path = [str(part) for part in fault["loc"]]
+    if fault["type"] == "extra_forbidden":
+        known = _INNER[path[0]] if len(path) > 1 else Endpoint
+        inside = f"{'.'.join(path[:-1])}: " if len(path) > 1 else ""
+        return inside + _unknown("field", path[-1], known.model_fields)
+    text = fault["msg"].removeprefix("Value error, ")
+    if not path:
+        return text
+    if fault["type"] == "missing":
+        return f"{'.'.join(path)}: is missing"
+    got = "" if path[0] in _UNQUOTED else f" (got {fault['input']!r:.60})"
+    return f"{'.'.join(path)}: {text}{got}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+    return f"unknown {what} {name!r}; {hint}"
