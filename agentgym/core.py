@@ -66,7 +66,8 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         max_turns: Assistant messages allowed per episode, however many calls each makes; None is
             no limit.
         gates: See `agentgym.judge.resolve_gates`.
-        reward_range: Lowest and highest reward.
+        reward_range: Lowest and highest reward; None takes `(-1, 1)`, or a higher top where the
+            judge's own scores go above 1.
         render_mode: `"ansi"` for the conversation as text, or None.
 
     Raises:
@@ -89,7 +90,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         judge: Judge,
         max_turns: int | None = None,
         gates: Iterable[GateSpec] | None = None,
-        reward_range: tuple[float, float] = (-1.0, 1.0),
+        reward_range: tuple[float, float] | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -97,10 +98,9 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         self.render_mode = render_mode
         self.toolbox = tools if isinstance(tools, ToolBox) else ToolBox(tools)
         self.max_turns = _checked_cap(max_turns)
+        bounds = {} if reward_range is None else {"reward_range": reward_range}
         try:
-            self.scoring = Scoring(
-                judge=judge, gates=resolve_gates(gates), reward_range=reward_range
-            )
+            self.scoring = Scoring(judge=judge, gates=resolve_gates(gates), **bounds)
         except ValidationError as error:
             raise ConfigError(in_one_line(error)) from error
         self.observation_space = MessageSpace()

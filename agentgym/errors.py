@@ -63,6 +63,14 @@ class JudgeError(AgentGymError):
     """A judge could not score an episode; the episode is masked with failure class `judge`."""
 
 
+class JudgeTruncated(JudgeError):
+    """A judge's reply was ended by the output limit, before or in its verdict."""
+
+
+class JudgeRefused(JudgeError):
+    """A judge's model, or its provider's filter, refused to rate the episode."""
+
+
 class EndpointError(AgentGymError):
     """A model endpoint failed to answer.
 

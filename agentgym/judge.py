@@ -8,14 +8,27 @@ verdict rather than a number.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from agentgym.errors import ConfigError, JudgeError
-from agentgym.types import Episode, Finite, Record, Verdict, in_one_line
+from agentgym.errors import JudgeError
+from agentgym.gates import STANDARD_GATES, Gate, GateSpec, resolve_gates
+from agentgym.metering import Meter, metered
+from agentgym.types import Episode, Finite, Record, Usage, Verdict
+
+__all__ = [
+    "STANDARD_GATES",
+    "Gate",
+    "GateSpec",
+    "GroupJudge",
+    "Judge",
+    "Score",
+    "Scoring",
+    "resolve_gates",
+]
 
 
 class Score(Record):
@@ -49,82 +62,23 @@ class Judge(Protocol):
         ...
 
 
-class Gate(Record):
-    """A hard condition and its consequence: a penalty, or the floor of the reward range."""
+@runtime_checkable
+class GroupJudge(Protocol):
+    """Scores the episodes of one task against each other, for relative rewards."""
 
-    name: str
-    """As it appears in `Verdict.gates`."""
-    tripped: Callable[[Episode], bool | int] = Field(repr=False)
-    """Whether the episode breaks the condition, or how often it does."""
-    penalty: Finite = Field(default=0.0, ge=0)
-    """Subtracted from the score when tripped."""
-    floor: bool = False
-    """Whether tripping pins the reward to the bottom of the range instead."""
+    inline: bool
+    """See `Judge`."""
 
+    async def score_group(self, episodes: Sequence[Episode]) -> Sequence[Score | JudgeError]:
+        """Score the rollouts of one task together.
 
-def _truncated(episode: Episode) -> bool:
-    return episode.truncated
+        Returns:
+            One score per episode, in order; an error in place of one that can't be scored.
 
-
-def _malformed(episode: Episode) -> bool:
-    return episode.malformed_calls > 0
-
-
-def _no_answer(episode: Episode) -> bool:
-    """Stopped by itself without saying anything (an empty final message)."""
-    return episode.termination_reason == "answered" and not (episode.answer or "").strip()
-
-
-STANDARD_GATES: dict[str, Gate] = {
-    "truncated": Gate(name="truncated", tripped=_truncated, penalty=0.5),
-    "malformed_call": Gate(name="malformed_call", tripped=_malformed, penalty=0.3),
-    "no_answer": Gate(name="no_answer", tripped=_no_answer, penalty=0.5),
-}
-"""The default gates: at most one penalty each, so one slip and ten cost the same."""
-
-GateSpec: TypeAlias = Gate | str | Mapping[str, Any]
-"""A gate, a standard one's name, or `{"name": …, "penalty": …, "floor": …}` to re-weigh one."""
-
-
-def resolve_gates(specs: Iterable[GateSpec] | None) -> tuple[Gate, ...]:
-    """Turn gate specs into gates; None gives the standard ones, `()` gives none.
-
-    Raises:
-        ConfigError: If a name is not that of a standard gate, or a field is wrong.
-    """
-    if specs is None:
-        return tuple(STANDARD_GATES.values())
-    if isinstance(specs, str | Mapping) or not isinstance(specs, Iterable):
-        raise ConfigError(
-            f"gates must be a list such as ['truncated', {{'name': 'malformed_call', 'penalty': "
-            f"0.1}}], () for none or None for the standard ones, got {specs!r:.100}"
-        )
-    gates: dict[str, Gate] = {}
-    for spec in specs:
-        gate = spec if isinstance(spec, Gate) else _standard_gate(spec)
-        if gate.name in gates:
-            raise ConfigError(f"gate {gate.name!r} is given twice; name each gate once")
-        gates[gate.name] = gate
-    return tuple(gates.values())
-
-
-def _standard_gate(spec: str | Mapping[str, Any]) -> Gate:
-    if not isinstance(spec, str | Mapping):
-        raise ConfigError(f"a gate is a name, a dict with 'name' or a Gate, got {spec!r:.100}")
-    fields = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = fields.pop("name", None)
-    if not isinstance(name, str) or name not in STANDARD_GATES:
-        known = ", ".join(STANDARD_GATES)
-        raise ConfigError(f"no standard gate {name!r}; there are {known}, or pass a Gate")
-    unknown = set(fields) - {"penalty", "floor"}
-    if unknown:
-        raise ConfigError(
-            f"gate {name!r} takes penalty and floor, not {', '.join(sorted(unknown))}"
-        )
-    try:
-        return Gate.model_validate({**dict(STANDARD_GATES[name]), **fields})
-    except ValidationError as error:
-        raise ConfigError(f"gate {name!r}: {in_one_line(error)}") from error
+        Raises:
+            JudgeError: If none of them can be scored; all are then masked.
+        """
+        ...
 
 
 class Scoring(Record):
@@ -134,10 +88,21 @@ class Scoring(Record):
     """
 
     judge: Any = Field(repr=False)
-    """A `Judge`."""
+    """A `Judge` or a `GroupJudge`."""
     gates: tuple[Gate, ...] = ()
     reward_range: tuple[Finite, Finite] = (-1.0, 1.0)
-    """Rewards are clipped to it; a floor gate pins to its lower end."""
+    """Rewards are clipped to it; a floor gate pins to its lower end. Left out, the upper end is the
+    judge's own `highest` where that is above 1 (1.3 for the default rubric), so that no part of its
+    score is clipped away."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_holds_the_judge(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping) or "reward_range" in fields:
+            return fields
+        highest = getattr(fields.get("judge"), "highest", None)
+        top = max(1.0, highest) if isinstance(highest, float | int) else 1.0
+        return {**fields, "reward_range": (-1.0, top)}
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Scoring:
@@ -151,28 +116,97 @@ class Scoring(Record):
         """Whether a verdict needs no event loop."""
         return bool(getattr(self.judge, "inline", False))
 
+    @property
+    def judges_groups(self) -> bool:
+        """Whether the judge compares the episodes of a group: `verdicts` is then the way."""
+        return callable(getattr(self.judge, "score_group", None))
+
     async def verdict(self, episode: Episode) -> Verdict:
         """Judge an episode; whatever fails on the way masks it and never raises.
 
-        Cancellation passes through.
+        What judging cost is in `Verdict.spent`, whether it succeeded or not. Cancellation passes
+        through.
         """
-        gates: dict[str, bool] = {}
-        broken = episode.failure_class is not None and episode.failure_class != "policy"
+        meter = Meter()
+        with metered(meter):
+            verdict = await self._judged_alone(episode)
+        return _with_spent(verdict, meter.by_role)
+
+    async def verdicts(self, episodes: Sequence[Episode]) -> list[Verdict]:
+        """Judge the rollouts of one task, in order: together if the judge compares them.
+
+        Episodes that broke are masked and stay out of the comparison. The cost of a joint judgement
+        is spread evenly, so that the sum over the group is what was spent.
+        """
+        if not self.judges_groups:
+            if self.inline:
+                return [await self.verdict(episode) for episode in episodes]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.verdict(episode)) for episode in episodes]
+            return [task.result() for task in tasks]
+        whole = [n for n, episode in enumerate(episodes) if not _is_broken(episode)]
+        meter = Meter()
+        with metered(meter):
+            scores = await self._scores_of([episodes[n] for n in whole])
+        outcomes: dict[int, Score | Exception] = dict(zip(whole, scores, strict=True))
+        found = [self._verdict_of(e, outcomes.get(n)) for n, e in enumerate(episodes)]
+        for position, n in enumerate(whole):
+            spent = {r: _share(u, len(whole), position) for r, u in meter.by_role.items()}
+            found[n] = _with_spent(found[n], spent)
+        return found
+
+    async def _judged_alone(self, episode: Episode) -> Verdict:
+        outcome: Score | Exception | None = None
+        if not _is_broken(episode):
+            try:
+                outcome = await self._score_alone(episode)
+            except Exception as error:  # a judge's bug must mask the episode, not become a number
+                outcome = error
+        return self._verdict_of(episode, outcome)
+
+    async def _score_alone(self, episode: Episode) -> Any:
+        if not callable(getattr(self.judge, "score", None)) and self.judges_groups:
+            raise JudgeError(
+                f"{type(self.judge).__name__} compares the episodes of a group and can't score one "
+                "alone; judge the group with Scoring.verdicts"
+            )
+        return await self.judge.score(episode)
+
+    async def _scores_of(self, episodes: Sequence[Episode]) -> Sequence[Any]:
+        """What a group judge says of each episode: a score, or why there is none."""
+        if not episodes:
+            return ()
+        try:
+            scores = list(await self.judge.score_group(episodes))
+            if len(scores) != len(episodes):
+                raise JudgeError(
+                    f"{type(self.judge).__name__} gave {len(scores)} scores for {len(episodes)} "
+                    "episodes"
+                )
+        except Exception as error:
+            return [error] * len(episodes)
+        return scores
+
+    def _verdict_of(self, episode: Episode, outcome: Any) -> Verdict:
+        """The verdict that follows from what the judge said; an exception or no score masks."""
+        gates: dict[str, int] = {}
+        broken = _is_broken(episode)
         blamed = episode.failure_class if broken else "judge"
         try:
-            gates = {gate.name: _trips(gate, episode) for gate in self.gates}
+            gates = {gate.name: gate.count(episode) for gate in self.gates}
             if broken:
                 return _masked(episode, gates, blamed, episode.error)
-            score = await self.judge.score(episode)
-            if not isinstance(score, Score):
-                raise JudgeError(f"{type(self.judge).__name__} gave {score!r:.100}, not a Score")
-            return self._settle(episode, score, gates)
+            if isinstance(outcome, Exception):
+                raise outcome
+            if not isinstance(outcome, Score):
+                raise JudgeError(f"{type(self.judge).__name__} gave {outcome!r:.100}, not a Score")
+            return self._settle(episode, outcome, gates)
         except JudgeError as error:
             return _masked(episode, gates, blamed, str(error))
-        except Exception as error:  # a judge's bug must mask the episode, not become a number
+        except Exception as error:  # a gate's bug too
             return _masked(episode, gates, blamed, f"{type(error).__name__}: {error}")
 
-    def _settle(self, episode: Episode, score: Score, gates: dict[str, bool]) -> Verdict:
+    def _settle(self, episode: Episode, score: Score, gates: dict[str, int]) -> Verdict:
         low, high = self.reward_range
         reward = score.total - sum(g.penalty for g in self.gates if gates[g.name])
         if any(g.floor for g in self.gates if gates[g.name]):
@@ -181,7 +215,8 @@ class Scoring(Record):
         solved = score.correct is not False and not any(gates.values())
         return Verdict(
             components=score.components,
-            gates=gates,
+            gates={name: count > 0 for name, count in gates.items()},
+            gate_counts=gates,
             completed=completed,
             correct=score.correct,
             failure_class=None if solved else "policy",
@@ -190,19 +225,32 @@ class Scoring(Record):
         )
 
 
-def _trips(gate: Gate, episode: Episode) -> bool:
-    found: object = gate.tripped(episode)
-    if inspect.iscoroutine(found):
-        found.close()
-        raise TypeError(f"gate {gate.name!r} is async; a gate is a plain function")
-    return bool(found)
+def _is_broken(episode: Episode) -> bool:
+    """Whether something other than the policy failed, so that there is nothing to judge."""
+    return episode.failure_class is not None and episode.failure_class != "policy"
+
+
+def _with_spent(verdict: Verdict, spent: Mapping[str, Usage]) -> Verdict:
+    return verdict.model_copy(update={"spent": dict(spent)}) if spent else verdict
+
+
+def _share(usage: Usage, parts: int, position: int) -> Usage:
+    """One of `parts` nearly equal shares; they add up to the whole."""
+    counts = {
+        name: value // parts + (position < value % parts)
+        for name, value in usage.model_dump().items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    }
+    cost = None if usage.cost_usd is None else usage.cost_usd / parts
+    return usage.model_copy(update={**counts, "cost_usd": cost})
 
 
 def _masked(
-    episode: Episode, gates: dict[str, bool], failure_class: Any, reason: str | None
+    episode: Episode, gates: dict[str, int], failure_class: Any, reason: str | None
 ) -> Verdict:
     return Verdict(
-        gates=gates,
+        gates={name: count > 0 for name, count in gates.items()},
+        gate_counts=gates,
         completed=episode.terminated,
         failure_class=failure_class,
         judge_failed=failure_class == "judge",
