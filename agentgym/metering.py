@@ -20,6 +20,8 @@ class Meter:
 
     def __init__(self) -> None:
         self.by_role: dict[str, Usage] = {}
+        self.refused: dict[str, str] = {}
+        """Roles whose endpoint will answer no further call, with what it said."""
 
     def add(self, role: str, usage: Usage) -> None:
         """Add what a call cost."""
@@ -49,3 +51,17 @@ def charge(role: str, usage: Usage) -> None:
     """
     for meter in _open.get():
         meter.add(role, usage)
+
+
+def report_refusal(role: str, reason: str) -> None:
+    """Tell every open meter that an endpoint refuses its caller for good.
+
+    A judge or a simulator turns this into a masked episode, as any failure; whoever plays thousands
+    must know that the next one will fare no better.
+
+    Args:
+        role: The endpoint's role.
+        reason: Wrong key, no credit or budget used up, in the client's words.
+    """
+    for meter in _open.get():
+        meter.refused[role] = reason

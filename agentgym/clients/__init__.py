@@ -1,4 +1,4 @@
-"""Model clients: hosted OpenAI-compatible endpoints, and scripted policies.
+"""Model clients: hosted OpenAI-compatible endpoints, scripted policies, recordings and replays.
 
 `ChatClient` is imported at first use, since openai takes most of a second to load.
 """
@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentgym.clients.connect import connect
+from agentgym.clients.record import RecordingClient, recording
+from agentgym.clients.replay import ReplayClient, replaying
 from agentgym.clients.scripted import ScriptedClient
 
 if TYPE_CHECKING:
     from agentgym.clients.chat import ChatClient
 
-__all__ = ["ChatClient", "ScriptedClient"]
+__all__ = [
+    "ChatClient",
+    "RecordingClient",
+    "ReplayClient",
+    "ScriptedClient",
+    "connect",
+    "recording",
+    "replaying",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,189 @@
+"""The client of an endpoint: one for the whole process, however often it is asked for.
+
+A hundred copies of an environment may name the same judge. They must share its connections, its
+limiter and its budget, or each would lean on the server as if it were alone. So whoever is given an
+endpoint asks here for its client and keeps no client of its own. Connections belong to an event
+loop and close with it; nobody has to remember to close them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
+from agentgym.errors import ConfigError, EndpointError
+from agentgym.metering import report_refusal
+from agentgym.roles import read_endpoint
+from agentgym.types import Message, ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.clients.chat import ChatClient
+
+EndpointLike: TypeAlias = Endpoint | Mapping[str, Any] | ModelClient
+"""What stands for a model in an environment's parameters."""
+
+ClientMaker: TypeAlias = Callable[[Endpoint], ModelClient]
+
+REFUSED = (401, 402)
+"""Statuses of an endpoint that refuses the caller: no further call will fare better."""
+_CLOSE_S = 5.0
+
+_shared: dict[str, SharedClient] = {}
+_lock = threading.Lock()
+
+
+def connect(endpoint: EndpointLike, *, role: Role | None = None) -> ModelClient:
+    """The process's client of an endpoint; equal endpoints have the same one.
+
+    Args:
+        endpoint: An `Endpoint`, a mapping with its fields, or a client, which is given back as is.
+        role: What the endpoint is used for, where it doesn't say so itself.
+
+    Raises:
+        ConfigError: If it is none of these, a field is not allowed, or no request can be sent to
+            the URL.
+    """
+    if isinstance(endpoint, Mapping):
+        endpoint = read_endpoint(
+            {"role": role, **endpoint} if role else endpoint, where=role or "endpoint"
+        )
+    elif isinstance(endpoint, Endpoint):
+        if role is not None and "role" not in endpoint.model_fields_set:
+            endpoint = endpoint.model_copy(update={"role": role})
+    elif isinstance(endpoint, ModelClient):
+        return endpoint
+    else:
+        raise ConfigError(
+            f"{role or 'endpoint'}: expected an Endpoint, a mapping with base_url and model, or a "
+            f"client with complete(), got {endpoint!r:.100}"
+        )
+    return _maker.get()(endpoint)
+
+
+def shared_client(endpoint: Endpoint) -> SharedClient:
+    """The process's client of an endpoint, whatever `connecting_by` says."""
+    key = endpoint.model_dump_json()
+    with _lock:
+        if key not in _shared:
+            from agentgym.clients.chat import ChatClient
+
+            _shared[key] = SharedClient(ChatClient(endpoint))
+        return _shared[key]
+
+
+_maker: ContextVar[ClientMaker] = ContextVar("agentgym_connect", default=shared_client)
+
+
+@contextmanager
+def connecting_by(maker: ClientMaker) -> Iterator[None]:
+    """Have `connect` give out other clients inside the block: recording ones, or a replay.
+
+    Args:
+        maker: Makes the client of an endpoint; `shared_client` gives it the real one.
+    """
+    token = _maker.set(maker)
+    try:
+        yield
+    finally:
+        _maker.reset(token)
+
+
+class SharedClient:
+    """A `ChatClient` that many use and nobody owns.
+
+    Args:
+        client: Where the calls go.
+    """
+
+    def __init__(self, client: ChatClient) -> None:
+        self._client = client
+        self._closers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncIterator[None]] = (
+            WeakKeyDictionary()
+        )
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the calls go."""
+        return self._client.endpoint
+
+    def __repr__(self) -> str:
+        return f"SharedClient({self._client!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SharedClient:
+        return self  # Gymnasium copies what an environment is made of
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        *,
+        session: str | None = None,
+    ) -> Completion:
+        """Answer the conversation; see `ModelClient.complete`."""
+        await self._close_with_loop()
+        try:
+            return await self._client.complete(messages, tools, sampling, session=session)
+        except EndpointError as error:
+            if error.status in REFUSED:
+                report_refusal(self.endpoint.role, str(error))
+            raise
+
+    async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
+        """Make one tiny request to see that endpoint, key and model are right.
+
+        Raises:
+            EndpointError: If they are not; one line that says why.
+        """
+        await self._close_with_loop()
+        await self._client.preflight(tools)
+
+    async def release(self, session: str) -> None:
+        """Forget a session."""
+        await self._client.release(session)
+
+    async def aclose(self) -> None:
+        """Nothing: others use the client too, and its connections close with their loop."""
+
+    async def close_connections(self) -> None:
+        """Close the running loop's connections now; the next call makes new ones."""
+        await self._client.aclose()
+
+    def close_from_outside(self) -> None:
+        """Close the connections of every loop that still runs, in another thread than this."""
+        for loop in list(self._closers):
+            if loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(self._client.aclose(), loop)
+                with suppress(TimeoutError):
+                    closing.result(_CLOSE_S)
+
+    async def _close_with_loop(self) -> None:
+        """See that the running loop's connections are closed when it ends.
+
+        `asyncio.run` closes the asynchronous generators that its loop has begun, so one that waits
+        in the middle is told of the end while connections can still be closed.
+        """
+        loop = asyncio.get_running_loop()
+        if loop not in self._closers:
+            closer = self._closers[loop] = self._at_end_of_loop()
+            await anext(closer)
+
+    async def _at_end_of_loop(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self._client.aclose()
+
+
+@atexit.register
+def _close_what_is_open() -> None:
+    """Close the connections of loops that end with the process, untold: plain code's, a REPL's."""
+    for client in _shared.values():
+        client.close_from_outside()

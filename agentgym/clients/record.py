@@ -1,0 +1,301 @@
+"""Record what models answered, so that a run can be had again without them.
+
+Hosted models give no answer twice. A recording does: each call is kept with the episode it was made
+for (`agentgym.naming`) and the request, not with its place in time, so it is found again whatever
+the order in which episodes advance, and however many of them at once. One file holds every role.
+
+A line is one call. A conversation's messages are kept once and referred to by their hashes
+afterwards, or the tenth turn would repeat the nine before it. A line is appended whole, when the
+call is over; what a kill leaves behind is at most one torn line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
+from agentgym.clients.connect import connecting_by, shared_client
+from agentgym.durable import append_line
+from agentgym.errors import EndpointError, TraceError
+from agentgym.metering import Meter, metered
+from agentgym.naming import episode_name
+from agentgym.types import Message, ToolSpec
+
+VERSION = 1
+"""Of the file's lines; goes up when an older reader would misread a newer line."""
+
+REDACTED = "[redacted]"
+
+
+def canonical(value: Any) -> str:
+    """A JSON value as text, the same for equal values; any string has such a form."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest(text: str) -> str:
+    """A short name for a text."""
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call's question, as recordings know it."""
+
+    messages: tuple[str, ...]
+    """Hashes of the messages, in order."""
+    tools: tuple[str, ...]
+    """Hashes of the tools, in order."""
+    sampling: dict[str, Any]
+    """What differs from the defaults of `SamplingParams`."""
+    parts: dict[str, Any]
+    """Hash to message or tool."""
+
+    @classmethod
+    def of(
+        cls, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: SamplingParams
+    ) -> Request:
+        """Take a request in, before anybody changes its messages."""
+        parts: dict[str, Any] = {}
+
+        def named(items: Sequence[Any]) -> tuple[str, ...]:
+            texts = [canonical(item) for item in items]
+            parts.update({digest(text): text for text in texts})
+            return tuple(map(digest, texts))
+
+        names = named(messages), named(tools)
+        values = {name: json.loads(text) for name, text in parts.items()}
+        return cls(*names, sampling.model_dump(mode="json", exclude_defaults=True), values)
+
+    @property
+    def key(self) -> str:
+        """The same for equal requests."""
+        return digest(canonical([self.messages, self.tools, self.sampling]))
+
+
+class Recording:
+    """A file that calls are appended to, from any thread.
+
+    Args:
+        path: The file; it and its folder are made if missing. What it holds already stays, and
+            is superseded episode by episode.
+        secrets: Values (API keys) that must not reach the disk.
+
+    Raises:
+        TraceError: If the file can't be opened for appending.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
+        self.path = Path(path)
+        self._run = _fresh_run()
+        self._secrets = {secret for secret in secrets if secret}
+        self._lock = threading.Lock()
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._written: set[str] = set()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._file: int | None = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise TraceError(
+                f"can't open {self.path} for appending: {error.strerror or error}"
+            ) from error
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recording:
+        return self
+
+    def hide(self, endpoint: Endpoint) -> None:
+        """Keep an endpoint's key and password out of the file."""
+        from agentgym.clients.failures import secrets_of
+
+        with self._lock:
+            self._secrets.update(secrets_of(endpoint))
+
+    def number(self, role: str, episode: str) -> int:
+        """The place of a call that begins now among the role's calls of the episode, from 0."""
+        with self._lock:
+            self._asked[role, episode] += 1
+            return self._asked[role, episode] - 1
+
+    def write(self, request: Request, entry: Mapping[str, Any]) -> None:
+        """Append one call; when this returns, it is in the file.
+
+        Raises:
+            TraceError: If it can't be written; the file then holds what it held.
+        """
+        with self._lock:
+            if self._file is None:
+                raise TraceError(f"{self.path} is closed; open a new Recording to append to it")
+            fresh = {k: part for k, part in request.parts.items() if k not in self._written}
+            line = canonical(
+                {
+                    "recording": VERSION,
+                    "run": self._run,
+                    "request": request.key,
+                    "messages": request.messages,
+                    "tools": request.tools,
+                    "sampling": request.sampling,
+                    "parts": fresh,
+                    **entry,
+                }
+            )
+            for secret in self._secrets:
+                line = line.replace(json.dumps(secret)[1:-1], REDACTED)
+            try:
+                append_line(self._file, f"{line}\n".encode())
+            except OSError as error:
+                raise TraceError(
+                    f"can't write to {self.path}: {error.strerror or error}"
+                ) from error
+            self._written.update(fresh)
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class RecordingClient:
+    """Passes calls on and records what came of them, failures included.
+
+    Args:
+        client: Where the calls go.
+        recording: The file, or its path; a path's file is closed with this client.
+        role: What the client is used for; by default, its endpoint's role.
+
+    Raises:
+        TraceError: If the file can't be opened for appending.
+    """
+
+    def __init__(
+        self,
+        client: ModelClient,
+        recording: Recording | str | os.PathLike[str],
+        *,
+        role: Role | None = None,
+    ) -> None:
+        self._client = client
+        self._owns_file = not isinstance(recording, Recording)
+        self._recording = recording if isinstance(recording, Recording) else Recording(recording)
+        endpoint = getattr(client, "endpoint", None)
+        self._endpoint: Endpoint | None = endpoint if isinstance(endpoint, Endpoint) else None
+        if self._endpoint is not None:
+            self._recording.hide(self._endpoint)
+        self.role: Role = role or (self._endpoint.role if self._endpoint else "policy")
+
+    def __repr__(self) -> str:
+        return f"RecordingClient({self._client!r}, {str(self._recording.path)!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RecordingClient:
+        return self
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        *,
+        session: str | None = None,
+    ) -> Completion:
+        """Answer the conversation; see `ModelClient.complete`.
+
+        Raises:
+            TraceError: If the answer can't be recorded.
+        """
+        request = Request.of(messages, tools, sampling)
+        episode = episode_name() or session or ""
+        meter = Meter()
+        entry: dict[str, Any] = {
+            "role": self.role,
+            "episode": episode,
+            "k": self._recording.number(self.role, episode),
+            "model": self._endpoint.model if self._endpoint else None,
+        }
+        try:
+            with metered(meter):
+                completion = await self._client.complete(messages, tools, sampling, session=session)
+        except EndpointError as error:
+            entry["error"] = _error_fields(error)
+            raise
+        except asyncio.CancelledError:
+            entry["unanswered"] = True
+            raise
+        else:
+            entry["completion"] = completion.model_dump(mode="json", exclude_defaults=True)
+            return completion
+        finally:
+            if entry.keys() & {"error", "unanswered", "completion"}:  # anything else is a bug
+                spent = {role: usage.model_dump() for role, usage in meter.by_role.items()}
+                self._recording.write(request, {**entry, "spent": spent})
+
+    def observe(self, session: str, info: Mapping[str, Any]) -> None:
+        """Pass on what the env told, to a client that wants to know."""
+        observe = getattr(self._client, "observe", None)
+        if observe is not None:
+            observe(session, info)
+
+    async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
+        """The client's own preflight, which isn't recorded; nothing if it has none."""
+        preflight = getattr(self._client, "preflight", None)
+        if preflight is not None:
+            await preflight(tools)
+
+    async def release(self, session: str) -> None:
+        """Forget a session."""
+        await self._client.release(session)
+
+    async def aclose(self) -> None:
+        """Close the client, and the file if this client opened it."""
+        if self._owns_file:
+            self._recording.close()
+        await self._client.aclose()
+
+
+@contextmanager
+def recording(path: str | os.PathLike[str]) -> Iterator[Recording]:
+    """Record every endpoint that is connected to inside the block, whatever its role.
+
+    Args:
+        path: The file; it is appended to.
+
+    Raises:
+        TraceError: If it can't be opened for appending.
+    """
+    with (
+        Recording(path) as file,
+        connecting_by(lambda endpoint: RecordingClient(shared_client(endpoint), file)),
+    ):
+        yield file
+
+
+def _fresh_run() -> str:
+    """Tells the calls of one `Recording` from those that the file held before."""
+    return secrets.token_hex(4)
+
+
+def _error_fields(error: EndpointError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "retryable": error.retryable,
+        "status": error.status,
+        "usage": error.usage.model_dump() if error.usage else None,
+    }
