@@ -64,11 +64,12 @@ class Roles(Record):
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-            tables = tomllib.loads(text)
         except OSError as error:
             raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
+        try:
+            tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             end = f"at line {len(text.splitlines())}, the last one"
             what = str(error).replace("at end of document", end)
@@ -196,7 +197,7 @@ def _fault_text(fault: Any) -> str:
         known = _INNER[path[0]] if len(path) > 1 else Endpoint
         inside = f"{'.'.join(path[:-1])}: " if len(path) > 1 else ""
         return inside + _unknown("field", path[-1], known.model_fields)
-    text = fault["msg"].removeprefix("Value error, ")
+    text = str(fault["msg"]).removeprefix("Value error, ")
     if not path:
         return text
     if fault["type"] == "missing":
