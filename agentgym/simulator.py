@@ -67,6 +67,8 @@ class UserDialogue:
     """Both sides so far, in order; the simulator appends, its own lines included."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What the simulator remembers beside the words (facts told, position in a script)."""
+    faults: list[str] = field(default_factory=list)
+    """Lines that the simulator refused to pass on and asked its model for again."""
 
 
 @runtime_checkable
@@ -165,6 +167,8 @@ class SimulatedWorld:
     """Entity to keys that once existed."""
     log: list[dict[str, Any]] = field(default_factory=list)
     """Calls answered so far, in order: `{"name", "arguments"}` with `"result"` or `"error"`."""
+    faults: list[str] = field(default_factory=list)
+    """Answers that the simulator refused to pass on and asked its model for again."""
 
     def __post_init__(self) -> None:
         names = [tool.name for tool in self.tools]
