@@ -101,7 +101,7 @@ def forbidden_tool(
     """
     given = [tools] if isinstance(tools, str) else tools
     names = tuple(given) if isinstance(given, Iterable) else ()
-    if not names or not all(isinstance(each, str) and each for each in names):
+    if not names or not all(isinstance(each, str) for each in names):
         raise ConfigError(f"gate {name!r}: tools is a list of tool names, got {tools!r:.100}")
 
     def tripped(episode: Episode) -> int:
@@ -187,10 +187,10 @@ _KINDS: dict[str, tuple[Callable[..., Gate], str]] = {
 """Gates that need to be told something: how they are made, and the field that tells it."""
 
 GateSpec: TypeAlias = Gate | str | Mapping[str, Any]
-"""A gate; a standard one's name; or fields: `name` with `penalty` and `floor` to re-weigh a standard
-one, `{"name": "over_tokens", "limit": 2000}`, `{"name": "forbidden_tool", "tools": ["refund"]}`,
-`{"kind": "custom", "name": "shouts", "predicate": "mine:shouts", "penalty": 0.1}`. `kind` says what
-a gate of another name is."""
+"""A gate; a standard one's name; or fields: `name` with `penalty` and `floor` to re-weigh a
+standard one, `{"name": "over_tokens", "limit": 2000}`, `{"name": "forbidden_tool", "tools":
+["refund"]}`, `{"kind": "custom", "name": "shouts", "predicate": "mine:shouts", "penalty": 0.1}`.
+`kind` says what a gate of another name is."""
 
 
 def resolve_gates(specs: Iterable[GateSpec] | None) -> tuple[Gate, ...]:

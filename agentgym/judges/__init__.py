@@ -1,0 +1,30 @@
+"""Judges: models and programs that say what an episode was worth.
+
+A judge takes a model client and never makes one. What it says of an episode is a `Score`; what
+becomes of that, gates and failures included, is `agentgym.judge.Scoring`'s business.
+"""
+
+from agentgym.gates import custom_gate, forbidden_tool, over_token_budget
+from agentgym.judges.parsing import Reading, read_verdict
+from agentgym.judges.prompt import judge_messages
+from agentgym.judges.rubric import DEFAULT_RUBRIC, RELATIVE_RUBRIC, Criterion, Rubric
+from agentgym.judges.rubric_judge import RubricJudge
+from agentgym.judges.transcript import BEGIN, END, TranscriptLimits, render_transcript
+
+__all__ = [
+    "BEGIN",
+    "DEFAULT_RUBRIC",
+    "END",
+    "RELATIVE_RUBRIC",
+    "Criterion",
+    "Reading",
+    "Rubric",
+    "RubricJudge",
+    "TranscriptLimits",
+    "custom_gate",
+    "forbidden_tool",
+    "judge_messages",
+    "over_token_budget",
+    "read_verdict",
+    "render_transcript",
+]
