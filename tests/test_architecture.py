@@ -47,7 +47,7 @@ TRAINING_STACK = frozenset(
     | {"trl", "vllm"}
 )
 # The plain install, by import name. More than that is imported where it is used, in a function.
-CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"jsonschema", "openai", "rich"}
+CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"aiohttp", "jsonschema", "rich", "yarl"}
 # Rooms of which importing a module already says that its extra is installed.
 OWN_THIRD_PARTY = {
     "serve": frozenset({"aiohttp", "fastapi", "ray", "starlette", "uvicorn"}),
@@ -315,7 +315,7 @@ LEGAL = {
     "envs/registration.py": "import gymnasium",
     "envs/shop/env.py": "from agentgym.core import AgentEnv\nfrom agentgym.envs.shop import pages",
     "envs/shop/pages.py": "def nouns():\n    import spacy",
-    "clients/chat.py": "import openai\nfrom agentgym.types import Message",
+    "clients/chat.py": "import aiohttp\nfrom agentgym.types import Message",
     "testing/checks.py": "from agentgym.clients.chat import ChatClient",
     "rollout/__init__.py": "from agentgym.rollout.engine import Engine",
     "rollout/engine.py": "from agentgym import __version__\nfrom agentgym.traces import jsonl",
@@ -338,7 +338,7 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
     ("file", "text", "fault"),
     [
         ("core.py", "from agentgym.envs.shop import pages", "contracts imports envs"),
-        ("core.py", "import openai", "'openai' in contracts"),
+        ("core.py", "import aiohttp", "'aiohttp' in contracts"),
         ("core.py", "def f():\n    import agentgym.rollout.engine", "contracts imports rollout"),
         ("judge.py", "from agentgym import Task", "through the face"),
         ("judge.py", "import agentgym\nTASK = agentgym.Task", "through the face"),

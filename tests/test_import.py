@@ -12,7 +12,7 @@ import pytest
 
 import agentgym
 
-HEAVY = {"torch", "transformers", "trl", "vllm", "openai", "fastapi", "ray", "spacy"}
+HEAVY = {"torch", "transformers", "trl", "vllm", "openai", "aiohttp", "fastapi", "ray", "spacy"}
 
 
 def run_fresh(program: str) -> str:

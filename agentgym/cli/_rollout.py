@@ -142,12 +142,9 @@ class RolloutCommand:
             # The engine's slots are the only queue, so that no episode's clock runs in another.
             max_concurrency=self._limits.concurrency,
             extra_body=self._extra_body,
+            dialect={"tools": args.tool_calls == "native", "seed": not args.no_request_seed},
         )
-        return ChatClient(
-            self._endpoint,
-            send_tools=args.tool_calls == "native",
-            send_seed=not args.no_request_seed,
-        )
+        return ChatClient(self._endpoint)
 
     def _requests(self, env: AgentEnv) -> list[EpisodeRequest]:
         """The episodes to play, and the folder checked."""

@@ -1,6 +1,6 @@
 """Model clients: hosted OpenAI-compatible endpoints, scripted policies, recordings and replays.
 
-`ChatClient` is imported at first use, since openai takes most of a second to load.
+`ChatClient` is imported at first use, since aiohttp takes a good part of a second to load.
 """
 
 from __future__ import annotations

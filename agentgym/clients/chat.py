@@ -1,70 +1,87 @@
-"""Any OpenAI-compatible chat-completions endpoint, through openai's async client.
+"""Any OpenAI-compatible chat-completions endpoint.
 
-openai's client does the HTTP; what a long run depends on is done here, where it can be seen: which
-failures are tried again and for how long, how many requests are in flight, what every call cost,
-and which of our sampling fields a server doesn't know. One `ChatClient` works from any number of
-event loops; each gets its own connections.
+What a long run depends on is done here, where it can be seen: which failures are tried again and
+for how long, what every call cost, and what happens to it when it is cut short. The parts are
+beside it: the wire format (`wire`, `stream`), HTTP (`transport`), what a server turns out not to
+know (`dialect`), slots and pace (`limiter`), money (`budget`), failures and their words
+(`failures`). One `ChatClient` works from any number of event loops and threads; each loop gets its
+own connections, and all share one limiter and one budget.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import itertools
-import json
 import logging
+import math
 import random
-import re
+import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
-from weakref import WeakKeyDictionary
-
-import openai
 
 from agentgym.client import Completion, Endpoint, SamplingParams, public_url
-from agentgym.clients.failures import (
-    api_key,
-    as_bad_reply,
-    as_error,
-    checked_url,
-    is_overflow,
-    scrubbed,
+from agentgym.clients.budget import Budget
+from agentgym.clients.dialect import SpokenDialect
+from agentgym.clients.failures import as_error, checked_url, is_overflow, scrubbed
+from agentgym.clients.limiter import Limiter, Permit
+from agentgym.clients.reasoning import KeptReasoning
+from agentgym.clients.stream import StreamedReply
+from agentgym.clients.transport import LoopSession, Transport
+from agentgym.clients.wire import (
+    BadReply,
+    check_answered,
+    encoded,
+    estimated_tokens,
+    output_limit,
+    read_reply,
+    read_usage,
+    request_body,
 )
-from agentgym.clients.wire import BadReply, read_reply, request_body
 from agentgym.errors import EndpointError
+from agentgym.metering import charge
 from agentgym.types import Message, ToolSpec, Usage
 
 logger = logging.getLogger(__name__)
 
-_NEUTRAL = {
-    "top_k": -1,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
-"""Fields that may be left out for a server that refuses them, as long as they change nothing."""
-
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _WARN_EVERY_S = 30.0
-_CONNECT_TIMEOUT_S = 20.0
-_MOST_CONNECTIONS = 1000  # in openai's client; a request above it would wait unseen
+_OVERLOADED = (429, 503, 529)  # 529 is Anthropic's and its gateways'
 _ALWAYS_TRIED_AGAIN = (429, 500, 502, 503, 504)
+
+
+@dataclass
+class _Call:
+    """One call: what is asked, until when, and what it has cost so far."""
+
+    body: dict[str, Any]
+    ticket: int
+    deadline: float
+    sent: dict[str, Any] = field(default_factory=dict)
+    """The request as it was last sent, in the server's dialect."""
+    attempts: int = 0
+    failures: int = 0
+    failed: bool = False
+    usage: Usage = field(default_factory=lambda: Usage(calls=0))
+
+    @property
+    def bill(self) -> Usage:
+        """All attempts together."""
+        retries = max(0, self.attempts - 1)
+        counted = {"retries": retries, "failed_calls": int(self.failed)}
+        return self.usage.model_copy(update=counted)
 
 
 class ChatClient:
     """A `ModelClient` for a hosted or local OpenAI-compatible server.
 
     Args:
-        endpoint: Where, which model, how many requests at once, time-outs and retries.
-        send_tools: Whether to send the tool list. Without it the model sees only text, for servers
-            without a tool parser and envs with a text grammar.
-        send_seed: Whether to send each turn's seed, for servers that can't take one. Without it
-            what the server samples can't be had again.
+        endpoint: Where, which model, how many requests at once, time-outs, prices, dialect.
         rng: Jitter of the pauses between attempts.
-        sleep: Waits between attempts.
+        sleep: Waits between attempts and for the endpoint's pace.
+        clock: Seconds, rising.
 
     Raises:
         ConfigError: If no request can be sent to the endpoint's URL.
@@ -74,25 +91,28 @@ class ChatClient:
         self,
         endpoint: Endpoint,
         *,
-        send_tools: bool = True,
-        send_seed: bool = True,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         checked_url(endpoint.base_url)
         self.endpoint = endpoint
         self.usage = Usage(calls=0)
-        """Tokens of all calls so far, failed ones that were billed included."""
-        self._send_tools = send_tools
-        self._send_seed = send_seed
-        self._answered = False
+        """Tokens and dollars of all calls so far, failed ones included."""
+        self.limiter = Limiter(endpoint.max_concurrency, endpoint.rate, clock=clock, sleep=sleep)
+        """Slots and pace, of all loops together."""
+        self.budget = Budget(endpoint)
+        """Dollars spent and held."""
+        self.dialect = SpokenDialect(endpoint)
+        """What the server takes, as far as it is known."""
+        self._transport = Transport(endpoint)
+        self._reasoning = KeptReasoning(endpoint.dialect)
         self._rng = rng or random.Random()
         self._sleep = sleep
-        self._refused: set[str] = set()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answered = False
         self._warned_at = -_WARN_EVERY_S
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = (
-            WeakKeyDictionary()
-        )
 
     def __repr__(self) -> str:
         return f"ChatClient({public_url(self.endpoint.base_url)}, model={self.endpoint.model!r})"
@@ -107,20 +127,19 @@ class ChatClient:
     ) -> Completion:
         """Answer the conversation; see `ModelClient.complete`.
 
-        `usage` of the completion includes attempts that failed but were billed.
+        `usage` of the completion includes attempts that failed. It is charged to the endpoint's
+        role, once, also where the call fails or is cancelled.
 
         Raises:
             EndpointError: If no answer can be had within the endpoint's retries and deadline.
             ContextOverflow: If the conversation no longer fits the model's context.
+            EmptyReply: If the server keeps answering without an answer.
+            BudgetExceeded: If the call might overrun the endpoint's budget.
         """
-        if not self._send_seed:
-            sampling = sampling.model_copy(update={"seed": None})
-        body = request_body(
-            self.endpoint.model, messages, tools if self._send_tools else (), sampling
-        )
-        connection = self._connection()
-        async with connection.slots:
-            return await self._answer(connection, body, self.endpoint.max_retries)
+        prompt = self._reasoning.put_back(session, messages)
+        completion = await self._charged(self._call(prompt, tools, sampling))
+        self._reasoning.keep(session, messages, completion)
+        return completion
 
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
         """Make one tiny request to see that endpoint, key and model are right.
@@ -133,188 +152,202 @@ class ChatClient:
         Raises:
             EndpointError: If they are not; one line that says why.
         """
-        body = request_body(
-            self.endpoint.model,
-            [{"role": "user", "content": "Hi"}],
-            tools if self._send_tools else (),
-            SamplingParams(max_tokens=16),  # some hosted models refuse fewer, and temperature 0
-        )
-        await self._answer(
-            self._connection(), body, self.endpoint.max_retries, only=_ALWAYS_TRIED_AGAIN
-        )
+        # Some hosted models refuse fewer tokens, and temperature 0.
+        call = self._call([{"role": "user", "content": "Hi"}], tools, SamplingParams(max_tokens=16))
+        await self._charged(call, only=_ALWAYS_TRIED_AGAIN)
 
     async def release(self, session: str) -> None:
-        """Nothing is kept per session."""
+        """Forget a session's reasoning."""
+        self._reasoning.forget(session)
 
     async def aclose(self) -> None:
-        """Close the running loop's connections; another loop's are closed from there."""
-        connection = self._connections.pop(asyncio.get_running_loop(), None)
-        if connection is not None:
-            await connection.client.close()
+        """Close the running loop's connections; calls in flight there end with an error.
 
-    # --- inside -------------------------------------------------------------------------------
+        Other loops' connections close with their loops. A closed client can be used again.
+        """
+        await self._transport.aclose()
 
-    def _connection(self) -> _Connection:
-        """The running loop's connections and slots; an async client can't change loops."""
-        loop = asyncio.get_running_loop()
-        found = self._connections.get(loop)
-        if found is None:
-            found = self._connections[loop] = _Connection(self.endpoint)
-        return found
+    # --- one call -----------------------------------------------------------------------------
+
+    def _call(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: SamplingParams
+    ) -> _Call:
+        try:
+            check_answered(messages)
+        except BadReply as fault:
+            raise as_error(fault, self.endpoint, attempts=0) from None
+        endpoint = self.endpoint
+        return _Call(
+            body=request_body(endpoint.model, messages, tools, sampling, endpoint.dialect),
+            ticket=self.limiter.ticket(),
+            deadline=self._clock() + endpoint.deadline_s,
+        )
+
+    async def _charged(
+        self, call: _Call, *, only: Collection[int | None] | None = None
+    ) -> Completion:
+        """Make a call, and charge it once, however it ends."""
+        try:
+            session = await self._transport.session()
+            async with session.call():
+                completion = await self._answer(session, call, only)
+        except EndpointError as error:
+            call.failed = True
+            error.usage = call.bill
+            raise
+        finally:
+            # A cancelled call counts if it was billed.
+            if call.attempts and (call.failed or call.usage.calls):
+                with self._lock:
+                    self.usage += call.bill
+                charge(self.endpoint.role, call.bill)
+        self._answered = True
+        return completion.model_copy(update={"usage": call.bill, "attempts": call.attempts})
 
     async def _answer(
-        self,
-        connection: _Connection,
-        body: dict[str, Any],
-        max_retries: int,
-        *,
-        only: Collection[int | None] | None = None,
+        self, session: LoopSession, call: _Call, only: Collection[int | None] | None
     ) -> Completion:
         """Ask until there is an answer, the retries are used up, or the deadline passes.
 
         Args:
-            connection: The running loop's.
-            body: The request.
-            max_retries: Further attempts.
+            session: The running loop's connections.
+            call: What is asked.
             only: The statuses that are tried again, if not all that may pass.
         """
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self.endpoint.deadline_s
-        spent = Usage(calls=0)
-        failures = 0
-        for attempt in itertools.count(1):
-            sent = self._as_sent(body)
-            # The client's own time-out is between two bytes; a server that trickles never hits it.
-            patience = min(deadline, clock() + self.endpoint.timeout_s)
+        while True:
             try:
-                async with asyncio.timeout_at(patience):
-                    reply = await connection.post(sent)
-                completion = read_reply(reply, {**sent, "messages": body["messages"]})
-            except TimeoutError:
-                which = "before the deadline" if patience == deadline else "within the time-out"
-                failure = BadReply(f"no answer {which}", retryable=True, status=408)
+                return await self._attempt(session, call)
             except BadReply as bad:
                 failure = bad
-            else:
-                return self._billed(completion, spent, attempt)
-            if failure.usage:
-                spent += failure.usage
-                self.usage += failure.usage
-            if self._learn(failure, body):
+            # Only what changes the request is worth sending it again.
+            learnt = self.dialect.learn(failure, call.sent)
+            if learnt and self.dialect.as_sent(call.body) != call.sent:
                 continue
-            failures += 1
-            pause = self._pause(failure, failures)
-            too_late = clock() + pause >= deadline
+            call.failures += 1
+            pause_s = self._pause_s(failure, call.failures)
+            too_late = self._clock() + pause_s >= call.deadline
             hopeless = not failure.retryable or is_overflow(failure)
             hopeless = hopeless or (only is not None and failure.status not in only)
-            if hopeless or failures > max_retries or too_late:
-                error = as_error(failure, self.endpoint, attempts=attempt, answered=self._answered)
-                error.usage = spent if spent.calls else None
-                raise error from None
-            if failures > 1:
-                self._warn(failure, pause, clock())
-            await self._sleep(pause)
-        raise AssertionError("unreachable")
+            if hopeless or call.failures > self.endpoint.max_retries or too_late:
+                raise as_error(
+                    failure, self.endpoint, attempts=call.attempts, answered=self._answered
+                ) from None
+            if call.failures > 1:
+                self._warn(failure, pause_s)
+            await self._sleep(pause_s)
 
-    def _billed(self, completion: Completion, spent: Usage, attempts: int) -> Completion:
-        self._answered = True
-        if completion.usage:
-            self.usage += completion.usage
-        if attempts == 1:
-            return completion
-        usage = spent if completion.usage is None else completion.usage + spent
-        return completion.model_copy(update={"usage": usage, "attempts": attempts})
-
-    def _warn(self, failure: BadReply, pause_s: float, now: float) -> None:
-        """Say that requests keep failing; once in a while, since thousands may wait at once."""
-        if now - self._warned_at < _WARN_EVERY_S:
-            return
-        self._warned_at = now
-        text = " ".join(scrubbed(str(failure), self.endpoint).split())[:200]
-        logger.warning("%r: %s; trying again in %.0f s", self, text, pause_s)
-
-    def _pause(self, failure: BadReply, failures: int) -> float:
+    def _pause_s(self, failure: BadReply, failures: int) -> float:
         """Exponential with jitter, at least what the server asks for."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
         return max(self._rng.uniform(longest / 2, longest), failure.retry_after_s or 0.0)
 
-    def _learn(self, failure: BadReply, body: dict[str, Any]) -> bool:
-        """Note a field that the server refuses and that can do without; whether there was one."""
-        if failure.status not in (400, 422) or is_overflow(failure):
-            return False
-        text = str(failure)
-        if "max_completion_tokens" in text and "max_completion_tokens" not in self._refused:
-            self._refused.add("max_completion_tokens")
-            return True
-        for key, neutral in _NEUTRAL.items():
-            if key in self._refused or body.get(key) != neutral:
-                continue
-            if re.search(rf"\b{key}\b", text):
-                self._refused.add(key)
-                return True
-        return False
+    def _warn(self, failure: BadReply, pause_s: float) -> None:
+        """Say that requests keep failing; once in a while, since thousands may wait at once."""
+        if self._clock() - self._warned_at < _WARN_EVERY_S:
+            return
+        self._warned_at = self._clock()
+        text = " ".join(scrubbed(str(failure), self.endpoint).split())[:200]
+        logger.warning("%r: %s; trying again in %.0f s", self, text, pause_s)
 
-    def _as_sent(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The request in the server's dialect, with the endpoint's own fields."""
-        sent = {
-            key: value
-            for key, value in body.items()
-            if key not in self._refused or value != _NEUTRAL[key]
-        }
-        if "max_completion_tokens" in self._refused:  # the newer name on OpenAI's own servers
-            sent["max_completion_tokens"] = sent.pop("max_tokens")
-        return {**sent, **self.endpoint.extra_body}
+    # --- one attempt --------------------------------------------------------------------------
 
-
-class _Connection:
-    """The openai client and the request slots of one event loop."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        async def key() -> str:
-            # Read at call time. Servers without authentication get a stand-in.
-            return api_key(endpoint.api_key_env) or "EMPTY"
-
-        parts = urlsplit(endpoint.base_url)
-        self.slots = asyncio.Semaphore(min(endpoint.max_concurrency, _MOST_CONNECTIONS))
-        self.client = openai.AsyncOpenAI(
-            base_url=public_url(endpoint.base_url),
-            default_query=dict(parse_qsl(parts.query, keep_blank_values=True)) or None,
-            default_headers=_basic(parts.username, parts.password),
-            api_key=key,
-            max_retries=0,
-            timeout=openai.Timeout(
-                endpoint.timeout_s, connect=min(_CONNECT_TIMEOUT_S, endpoint.timeout_s)
-            ),
-        )
-
-    async def post(self, body: dict[str, Any]) -> Any:
-        """Send one request and decode the reply.
+    async def _attempt(self, session: LoopSession, call: _Call) -> Completion:
+        """Send the request once, when there is a slot for it.
 
         Raises:
-            BadReply: If there is none, or it is an HTTP error or no JSON.
+            BadReply: If there is no answer.
+            BudgetExceeded: If it might cost too much; nothing was sent.
         """
-        fields = {key: value for key, value in body.items() if key not in ("model", "messages")}
+        async with AsyncExitStack() as held:
+            await self._scout(held, call)
+            call.sent = self.dialect.as_sent(call.body)
+            data = encoded(call.sent)
+            prompt_tokens, limit = estimated_tokens(data), output_limit(call.sent)
+            tokens = prompt_tokens + (int(limit) if math.isfinite(limit) else 0)
+            queued_at = self._clock()
+            permit = await held.enter_async_context(self.limiter.slot(call.ticket, tokens=tokens))
+            call.deadline += self._clock() - queued_at  # waiting for a slot is free
+            reserved_usd = self.budget.reserve(prompt_tokens, limit)
+            call.attempts += 1
+            attempt = _Attempt(data, StreamedReply(), reserved_usd)
+            try:
+                completion = await self._sent(session, call, attempt)
+            except BadReply as failure:
+                attempt.usage, attempt.is_settled = failure.usage, not failure.unknown_bill
+                if failure.status in _OVERLOADED and not failure.out_of_money:
+                    self.limiter.overloaded(permit, retry_after_s=failure.retry_after_s)
+                raise
+            else:
+                attempt.usage, attempt.is_settled = completion.usage, True
+                self._succeeded(call, permit, prompt_tokens, completion)
+                return completion
+            finally:  # cancelled ones, too
+                self._settle(call, attempt)
+
+    async def _scout(self, held: AsyncExitStack, call: _Call) -> None:
+        """Wait while another call finds out how the server takes structured answers.
+
+        Unlike the wait for a slot this one counts, or a server that is silent would hold up every
+        call for as long as there are others.
+        """
+        if "response_format" not in call.body:
+            return
         try:
-            response = await self.client.chat.completions.with_raw_response.create(
-                model=body["model"], messages=body["messages"], extra_body=fields
-            )
-        except EndpointError as error:  # the key can't be sent
-            raise BadReply(str(error), retryable=False) from error
-        except Exception as error:
-            raise as_bad_reply(error) from error
+            async with asyncio.timeout(max(0.0, call.deadline - self._clock())):
+                await held.enter_async_context(self.dialect.scouting(call.ticket))
+        except TimeoutError as error:
+            text = "no answer before the deadline"
+            raise BadReply(text, retryable=True, status=408) from error
+
+    async def _sent(self, session: LoopSession, call: _Call, attempt: _Attempt) -> Completion:
+        left_s = call.deadline - self._clock()
+        patience_s = min(left_s, self.endpoint.timeout_s)
         try:
-            return json.loads(response.content)
-        except (ValueError, RecursionError) as error:
-            text = response.text[:200]
+            async with asyncio.timeout(patience_s):
+                reply = await session.post(attempt.data, attempt.streamed)
+        except TimeoutError as error:
+            which = "before the deadline" if patience_s == left_s else "within the time-out"
             raise BadReply(
-                f"the reply is not JSON ({text!r}); is the base URL the API's root?",
-                retryable=True,
+                f"no answer {which}", retryable=True, status=408, unknown_bill=True
             ) from error
+        return read_reply(reply, {**call.sent, "messages": call.body["messages"]})
+
+    def _succeeded(
+        self, call: _Call, permit: Permit, prompt_tokens: int, completion: Completion
+    ) -> None:
+        self.dialect.accepted(call.sent)
+        usage = completion.usage
+        if usage is None:
+            self.limiter.answered(permit)
+            return
+        self.budget.learn(prompt_tokens, usage)
+        self.limiter.answered(permit, tokens=usage.prompt_tokens + usage.completion_tokens)
+
+    def _settle(self, call: _Call, attempt: _Attempt) -> None:
+        """Put an attempt on the call's bill, and give back what it didn't need of the budget."""
+        usage = attempt.usage
+        if usage is None and attempt.streamed.started:  # what has come was generated, and is billed
+            (choice,) = attempt.streamed.body()["choices"]
+            usage = read_usage({}, call.body, choice["message"])
+        cost_usd = 0.0
+        if usage is not None:
+            prices = self.endpoint.prices
+            if prices is not None:
+                cost_usd = prices.cost_usd(usage)
+                usage = usage.model_copy(update={"cost_usd": cost_usd})
+            call.usage += usage
+        if not attempt.is_settled:
+            cost_usd = max(cost_usd, attempt.reserved_usd)
+        self.budget.settle(attempt.reserved_usd, cost_usd)
 
 
-def _basic(user: str | None, password: str | None) -> dict[str, str] | None:
-    """Credentials in a URL as a header; left in the URL they get into the HTTP library's log."""
-    if user is None:
-        return None
-    pair = f"{unquote(user)}:{unquote(password or '')}".encode()
-    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+@dataclass
+class _Attempt:
+    """One request: what was sent, what has come of it, what it costs."""
+
+    data: bytes
+    streamed: StreamedReply
+    reserved_usd: float
+    usage: Usage | None = None
+    is_settled: bool = False
+    """Whether what it was billed is known; it isn't while it is in flight."""

@@ -1,21 +1,27 @@
 """What a failed request means: is it worth another try, and what the user should do.
 
-openai's exceptions and servers' error texts come in; one line that names base URL and model comes
-out. Keys and credentials in URLs never do.
+The HTTP library's exceptions and servers' error texts come in; one line that names base URL and
+model comes out. Keys and credentials in URLs never do.
 """
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 import os
 import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
-import openai
+import aiohttp
 
 from agentgym.client import Endpoint, public_url
 from agentgym.clients.wire import BadReply, bad_reply
-from agentgym.errors import ConfigError, ContextOverflow, EndpointError
+from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
 
 _OVERFLOW = re.compile(
     r"context[_ ]length|maximum context|context window|context limit|context size|max_model_len"
@@ -26,42 +32,105 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 """How servers say that a conversation is too long: vLLM, SGLang, llama.cpp, TGI, hosted ones."""
-_NO_TOOL_PARSER = "requires --enable-auto-tool-choice"
-_MAX_RETRY_AFTER_S = 120.0
+_NOT_TAKEN = r".{0,80}(support|allow|unknown|recogni|only the default)"
+_HINTS = (
+    (
+        re.compile("requires --enable-auto-tool-choice|tool.{0,40}not (supported|available)"),
+        "send no tools: --tool-calls text, or dialect.tools = false",
+    ),
+    (
+        re.compile(rf"\btemperature\b{_NOT_TAKEN}", re.IGNORECASE),
+        "send no temperature: dialect.temperature = false",
+    ),
+    (
+        re.compile(rf"\bseed\b{_NOT_TAKEN}", re.IGNORECASE),
+        "send no seed: --no-request-seed, or dialect.seed = false",
+    ),
+)
+"""What a server doesn't take, by its words, and how to leave it out."""
 _SHORTEST_SECRET = 8
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def as_bad_reply(error: Exception) -> BadReply:
-    """Class what openai's client raised: its own exceptions, and what slips through them."""
-    if isinstance(error, openai.APITimeoutError):
-        return BadReply("no answer within the time-out", retryable=True, status=408)
-    if isinstance(error, openai.APIConnectionError):
-        cause = error.__cause__ or error
-        text = f"no connection: {str(cause) or type(cause).__name__}"
+    """Class what the HTTP library raised: its own exceptions, and what slips through them."""
+    cause = getattr(error, "os_error", None) or error
+    if isinstance(cause, OSError) and cause.errno in _TOO_MANY_FILES:
+        text = "no more connections: this process has too many open files; raise `ulimit -n`"
         return BadReply(text, retryable=True, unreachable=True)
-    if isinstance(error, openai.APIStatusError):
-        return _status_error(error)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return BadReply("no connection within the time-out", retryable=True, unreachable=True)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return BadReply(f"no secure connection: {error}", retryable=False, unreachable=True)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        text = f"the proxy refuses the connection: {error.status} {error.message}"
+        return BadReply(text, retryable=error.status >= 500, unreachable=True)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return BadReply(f"no connection: {error}", retryable=True, unreachable=True)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        text = f"the connection was cut in the middle of the reply: {error}"
+        return BadReply(text, retryable=True, unknown_bill=True)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return BadReply(f"the reply is not HTTP: {error.message}", retryable=True)
+    if isinstance(error, aiohttp.ClientConnectionError | OSError):
+        text = f"no connection: {str(error) or type(error).__name__}"
+        return BadReply(text, retryable=True, unreachable=True, unknown_bill=True)
     return BadReply(f"{type(error).__name__}: {error}", retryable=False)
 
 
-def _status_error(error: openai.APIStatusError) -> BadReply:
-    body: Any = error.body
-    details = body if isinstance(body, dict) else {}
-    text = details.get("message") or details.get("detail") or error.response.text.strip()
+def status_error(status: int, headers: Mapping[str, str], data: bytes, url: object) -> BadReply:
+    """Class a reply whose status is not 200.
+
+    Args:
+        status: The HTTP status.
+        headers: The reply's.
+        data: Its body.
+        url: Where the request went, to tell where the server sends it instead.
+    """
+    text = data.decode("utf-8", "replace").strip()
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    details: Any = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(details, str):
+        text, details = details, {}
+    elif not isinstance(details, dict):
+        details = {}
+    if 300 <= status < 400:
+        target = public_url(urljoin(str(url), headers.get("Location", "")))
+        text = f"the server sends requests on to {target}; set base_url accordingly"
+    said = details.get("message") or details.get("detail") or text
     return bad_reply(
-        str(text or error.message),
-        status=error.status_code,
+        str(said or "no reason given"),
+        status=status,
         code=details.get("code"),
         kind=details.get("type"),
-        retry_after_s=_seconds(error.response.headers.get("retry-after")),
+        retry_after_s=retry_after_s(headers),
     )
 
 
-def _seconds(value: str | None) -> float | None:
-    """A Retry-After header in seconds; its rare date form is not worth a parser."""
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How long a server asks to wait, seconds: `Retry-After` as a number or as a date.
+
+    Source: RFC 9110, section 10.2.3. A date is read by the server's own clock where it tells.
+    """
+    value = headers.get("Retry-After", "").strip()
     try:
-        return min(max(float(value), 0.0), _MAX_RETRY_AFTER_S) if value else None
+        seconds = float(value)
     except ValueError:
+        until = _timestamp(value)
+        if until is None:
+            return None
+        now = _timestamp(headers.get("Date", ""))
+        seconds = until - (time.time() if now is None else now)
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def _timestamp(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
         return None
 
 
@@ -87,31 +156,39 @@ def as_error(
     where = f"{public_url(endpoint.base_url)} (model {endpoint.model!r})"
     if is_overflow(failure):
         return ContextOverflow(f"{where}: {text}")
-    tried = f" after {attempts} attempts" if attempts > 1 else ""
-    if failure.unreachable and answered:
-        line = f"{where}: {text}{tried}; it has answered before, so the server died: see its log"
-    elif failure.unreachable:
-        line = f"{where}: {text}{tried}; is the server running, and is the base URL right?"
-    elif failure.out_of_money:
-        line = f"{where}: {text}; the account has no credit left"
-    elif failure.status is None:
-        line = f"{where}: {text}{tried}"
-    elif failure.status in (401, 403):
-        key = endpoint.api_key_env
-        state = "has the wrong key" if os.environ.get(key) else "is not set"
-        line = f"{where} answered {failure.status}: {text}; the environment variable {key} {state}"
-    elif failure.status in (404, 405):
-        line = (
-            f"{where} answered {failure.status}: {text}; check the model's name, and that the base "
-            "URL is the API's root (often ending in /v1)"
-        )
-    else:
-        line = f"{where} answered {failure.status}{tried}: {text}"
-    if _NO_TOOL_PARSER in text:
-        line += "; or send no tools: --tool-calls text, ChatClient(…, send_tools=False)"
+    line = f"{where}{_what_happened(failure, text, endpoint, attempts, answered)}"
+    if failure.status in (400, 404, 405, 422):
+        hints = [hint for pattern, hint in _HINTS if pattern.search(text)]
+        line = "; ".join((line, *hints))
     # 402 is what an empty account is, whichever status the server has for it.
     status = 402 if failure.out_of_money else failure.status
-    return EndpointError(line, retryable=failure.retryable, status=status)
+    kind = EmptyReply if failure.empty else EndpointError
+    return kind(line, retryable=failure.retryable, status=status)
+
+
+def _what_happened(
+    failure: BadReply, text: str, endpoint: Endpoint, attempts: int, answered: bool
+) -> str:
+    """What comes after the endpoint's name."""
+    tried = f" after {attempts} attempts" if attempts > 1 else ""
+    if failure.unreachable and answered:
+        return f": {text}{tried}; it has answered before, so the server died: see its log"
+    if failure.unreachable:
+        return f": {text}{tried}; is the server running, and is the base URL right?"
+    if failure.out_of_money:
+        return f": {text}; the account has no credit left"
+    if failure.status is None:
+        return f": {text}{tried}"
+    if failure.status in (401, 403):
+        key = endpoint.api_key_env
+        state = "has the wrong key" if os.environ.get(key) else "is not set"
+        return f" answered {failure.status}: {text}; the environment variable {key} {state}"
+    if failure.status in (404, 405):
+        return (
+            f" answered {failure.status}: {text}; check the model's name, and that the base URL is "
+            "the API's root (often ending in /v1)"
+        )
+    return f" answered {failure.status}{tried}: {text}"
 
 
 def checked_url(url: str) -> str:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym.client import Completion, SamplingParams
+from agentgym.client import Completion, Dialect, SamplingParams
 from agentgym.types import Message, ToolSpec, Usage, clean_json
 
 _REPLAYED = ("role", "content", "tool_calls", "tool_call_id")
@@ -21,7 +21,8 @@ _NO_MONEY = re.compile(
     r"insufficient[_ ](quota|balance|credits?|funds)|billing_hard_limit", re.IGNORECASE
 )
 _DIED = ("abort", "error")  # finish reasons with which vLLM and gateways report their own failure
-_CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; used only where a server sends no usage
+_THINK, _THOUGHT = "<think>", "</think>"
+_BYTES_PER_TOKEN = 4  # the usual rule of thumb for English; used only where a server sends no usage
 
 
 class BadReply(Exception):
@@ -35,6 +36,8 @@ class BadReply(Exception):
         retry_after_s: How long the server asks to wait, seconds.
         unreachable: Whether nothing came back at all.
         out_of_money: Whether the account can't pay for any request.
+        empty: Whether it is a reply in form, with no answer in it.
+        unknown_bill: Whether it may have been billed all the same, and nobody knows how much.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class BadReply(Exception):
         retry_after_s: float | None = None,
         unreachable: bool = False,
         out_of_money: bool = False,
+        empty: bool = False,
+        unknown_bill: bool = False,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
@@ -55,6 +60,8 @@ class BadReply(Exception):
         self.retry_after_s = retry_after_s
         self.unreachable = unreachable
         self.out_of_money = out_of_money
+        self.empty = empty
+        self.unknown_bill = unknown_bill
 
 
 def bad_reply(
@@ -94,18 +101,23 @@ def is_retryable(status: int) -> bool:
     return status in (408, 409, 425, 429) or status >= 500
 
 
-def replayed(message: Message) -> Message:
+def replayed(message: Message, dialect: Dialect | None = None) -> Message:
     """The part of a message that goes back into a prompt.
 
-    Reasoning and annotations stay out; arguments are a JSON string exactly once; content is null
-    only beside tool calls, as strict servers want it.
+    Reasoning and annotations stay out, except under the field that the dialect names; arguments are
+    a JSON string exactly once; content is a string, and beside calls without text what the dialect
+    wants.
     """
-    sent = {key: message[key] for key in _REPLAYED if message.get(key) is not None}
+    dialect = dialect or Dialect()
+    kept: tuple[str, ...] = _REPLAYED
+    if dialect.replay_reasoning != "never" and message.get("role") == "assistant":
+        kept = (*_REPLAYED, dialect.replay_reasoning)
+    sent = {key: message[key] for key in kept if message.get(key) is not None}
     calls = sent.pop("tool_calls", None)
     if calls:
         sent["tool_calls"] = [_replayed_call(call) for call in calls]
-    if "content" not in sent:
-        sent["content"] = None if calls else ""
+    if not sent.get("content"):
+        sent["content"] = None if calls and dialect.empty_content == "null" else ""
     return sent
 
 
@@ -127,16 +139,24 @@ def request_body(
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
     sampling: SamplingParams,
+    dialect: Dialect | None = None,
 ) -> dict[str, Any]:
     """A chat-completions request with every sampling parameter in it.
 
     A parameter left out is filled in from the model's own generation config by some servers, which
     changes what is sampled; so neutral values are sent too.
+
+    Args:
+        model: The model's name.
+        messages: The conversation.
+        tools: OpenAI tool list.
+        sampling: How to sample.
+        dialect: What of it the server takes.
     """
+    dialect = dialect or Dialect()
     body: dict[str, Any] = {
         "model": model,
-        "messages": clean_json([replayed(message) for message in messages]),
-        "temperature": sampling.temperature,
+        "messages": [replayed(message, dialect) for message in messages],
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
@@ -145,13 +165,90 @@ def request_body(
         "frequency_penalty": sampling.frequency_penalty,
         "max_tokens": sampling.max_tokens,
     }
-    if tools:
+    if dialect.temperature:
+        body["temperature"] = sampling.temperature
+    if tools and dialect.tools:
         body["tools"] = list(tools)
     if sampling.stop:
         body["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
+    if sampling.seed is not None and dialect.seed:
         body["seed"] = sampling.seed
+    if sampling.json_schema is not None:
+        body["response_format"] = _json_format(sampling.json_schema)
+    if dialect.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
     return body
+
+
+def _json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    form = {"name": "answer", "schema": schema, "strict": _is_closed(schema)}
+    return {"type": "json_schema", "json_schema": form}
+
+
+def _is_closed(schema: Any) -> bool:
+    """Whether a schema may be sent as strict: every object lists all its fields and requires them.
+
+    https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+    """
+    if isinstance(schema, list):
+        return all(_is_closed(item) for item in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    if schema.get("type") == "object":
+        fields = schema.get("properties", {})
+        closed = schema.get("additionalProperties") is False
+        if not closed or set(schema.get("required", ())) != set(fields):
+            return False
+    return all(_is_closed(value) for value in schema.values())
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A request as JSON in UTF-8; what UTF-8 has no form for is replaced.
+
+    Raises:
+        BadReply: If it can't be encoded; trying again won't help.
+    """
+    try:
+        try:
+            return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            return json.dumps(clean_json(body), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"the request can't be written as JSON, so it was not sent: {error}"
+        raise BadReply(text, retryable=False) from error
+
+
+def check_answered(messages: Sequence[Message]) -> None:
+    """Check that each tool call is answered exactly once, directly after its message.
+
+    Strict servers refuse a conversation in which one isn't, at a later turn and in words that
+    don't lead back to who left it out.
+
+    Raises:
+        BadReply: Naming the message by its position.
+    """
+    waiting: list[Any] = []
+    for index, message in enumerate(messages):
+        if message.get("role") == "tool":
+            given = message.get("tool_call_id")
+            if given not in waiting:
+                fault = f"message {index} answers tool call {given!r}, which doesn't wait for it"
+                raise BadReply(f"{fault}; each call has exactly one answer", retryable=False)
+            waiting.remove(given)
+            continue
+        _check_none_waits(waiting, index)
+        waiting = [call.get("id") for call in message.get("tool_calls") or ()]
+    _check_none_waits(waiting, len(messages))
+
+
+def _check_none_waits(waiting: Sequence[Any], index: int) -> None:
+    if waiting:
+        raise BadReply(
+            f"no tool message before message {index} answers the tool calls {waiting}; each call "
+            "has exactly one answer, directly after it",
+            retryable=False,
+        )
 
 
 def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
@@ -176,7 +273,8 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
     if isinstance(choice, Mapping) and choice.get("error"):
         raise _embedded_error(choice["error"], billed)
     if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
-        raise BadReply("the reply has no choice in it", retryable=True, usage=billed)
+        text = "the reply has no choice in it"
+        raise BadReply(text, retryable=True, usage=billed, empty=True)
     message, reasoning = _read_message(choice["message"])
     usage = read_usage(reported, request, {**message, "reasoning": reasoning})
     finish_reason = choice.get("finish_reason")
@@ -189,12 +287,12 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
         usage=usage,
         finish_reason=None if finish_reason is None else str(finish_reason),
         # Some servers report "tool_calls" for a call that the output limit cut (vLLM #58228).
-        cut_off=finish_reason == "length" or (spent or 0) >= _output_limit(request),
+        cut_off=finish_reason == "length" or (spent or 0) >= output_limit(request),
         reasoning=reasoning,
     )
 
 
-def _output_limit(request: Mapping[str, Any]) -> float:
+def output_limit(request: Mapping[str, Any]) -> float:
     """Tokens the request allowed; an endpoint's own fields may have changed or dropped it."""
     limits = (request.get(key) for key in ("max_tokens", "max_completion_tokens"))
     return min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
@@ -211,14 +309,12 @@ def _embedded_error(error: Any, usage: Usage | None) -> BadReply:
 
 def _read_message(given: Mapping[str, Any]) -> tuple[Message, str | None]:
     """The assistant message and its reasoning text."""
-    content = given.get("content")
-    if isinstance(content, list):
-        parts = (part.get("text") for part in content if isinstance(part, Mapping))
-        content = "".join(part for part in parts if isinstance(part, str))
-    message: Message = {
-        "role": "assistant",
-        "content": content if content is None else str(content),
-    }
+    content = text_of(given.get("content"))
+    reasoning = given.get("reasoning_content") or given.get("reasoning")
+    reasoning = reasoning if isinstance(reasoning, str) else None
+    if reasoning is None and content is not None:
+        content, reasoning = _without_reasoning(content)
+    message: Message = {"role": "assistant", "content": content}
     calls = given.get("tool_calls")
     calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     legacy = given.get("function_call")
@@ -226,12 +322,34 @@ def _read_message(given: Mapping[str, Any]) -> tuple[Message, str | None]:
         calls = [{"id": None, "type": "function", "function": dict(legacy)}]
     if calls:
         message["tool_calls"] = calls
-    elif message["content"] is None:
+        message["content"] = content or None
+    elif content is None:
         message["content"] = ""
     if given.get("refusal"):
         message["refusal"] = str(given["refusal"])
-    reasoning = given.get("reasoning_content") or given.get("reasoning")
-    return clean_json(message), clean_json(reasoning) if isinstance(reasoning, str) else None
+    return clean_json(message), clean_json(reasoning)
+
+
+def text_of(content: Any) -> str | None:
+    """The text of a content field, given as text or as a list of parts."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if content is None else str(content)
+
+
+def _without_reasoning(content: str) -> tuple[str, str | None]:
+    """Text without the reasoning block at its start, and that block's text.
+
+    Servers without a reasoning parser leave it in the text; where the prompt opens the block, only
+    its end is there. One that never ends was cut off, and nothing follows it.
+    """
+    opened = content.lstrip().startswith(_THINK)
+    if not opened and (_THINK in content or _THOUGHT not in content):
+        return content, None
+    reasoning, _, answer = content.partition(_THOUGHT)
+    reasoning = reasoning.lstrip().removeprefix(_THINK).strip()
+    return answer.lstrip(), reasoning or None
 
 
 def read_usage(
@@ -274,5 +392,11 @@ def _count(value: Any) -> int | None:
     return int(value)
 
 
+def estimated_tokens(data: bytes) -> int:
+    """Tokens of text in UTF-8, by the rule of thumb; a language's longer characters cost more."""
+    return -(-len(data) // _BYTES_PER_TOKEN)
+
+
 def _estimate(value: Any) -> int:
-    return -(-len(json.dumps(value, ensure_ascii=False, default=str)) // _CHARS_PER_TOKEN)
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return estimated_tokens(text.encode("utf-8", "replace"))

@@ -14,7 +14,9 @@ from typing import Any
 from pydantic import Field
 
 from agentgym.client import Completion, ModelClient, SamplingParams
-from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.clients.connect import REFUSED
+from agentgym.errors import ContextOverflow, EmptyReply, EndpointError, ReplayMiss
+from agentgym.metering import Meter, charge, metered
 from agentgym.rollout.failure import Failure, OutOfTime, is_ours, record_of, text_of
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.pool import EnvHandle
@@ -30,9 +32,6 @@ from agentgym.types import (
     Usage,
 )
 
-_FATAL = (401, 402)
-"""Statuses of an endpoint that refuses the caller: no request of the batch will fare better."""
-
 
 class Setting(Record):
     """What all episodes of an engine share."""
@@ -45,6 +44,8 @@ class Setting(Record):
     """Model and sampling parameters, as they go into the traces."""
     metadata: dict[str, Any]
     """Facts about the run, as they go into the traces."""
+    canary: Any = Field(default=None, repr=False)
+    """A `Canary`, or None."""
     progress: Any = Field(repr=False)
     """A `Progress`."""
 
@@ -70,7 +71,7 @@ class TurnLoop:
         self._policy_s = 0.0
         self.history: list[Message] = []
         self.tools: list[ToolSpec] = []
-        self.usage = Usage(calls=0)
+        self._generated = 0
         self.failure: Failure | None = None
         """Set when the episode has a record but can't be scored."""
         self.remains: Episode | None = None
@@ -111,7 +112,7 @@ class TurnLoop:
                 return await self._cut(handle, "time")
             except Failure as failure:
                 self.failure = failure
-                return await self._cut(handle, "fault")
+                return await self._cut(handle, failure.cut)
             self._count(completion)
             last = await self._step(handle, completion, deadline)
             if last is not None:
@@ -130,16 +131,16 @@ class TurnLoop:
         limit = asyncio.timeout_at(min(deadline, started + self._limits.turn_timeout_s))
         try:
             async with limit:
-                completion = await self._client.complete(
-                    list(self.history), self.tools, self._turn_sampling(), session=self._session
-                )
-        except ContextOverflow as error:
-            self._bill(error)
+                completion = await self._billed_call()
+        except ContextOverflow:
             raise
         except EndpointError as error:
-            self._bill(error)
-            text = f"{type(error).__name__}: {error}"
-            raise Failure("infra", text, fatal=error.status in _FATAL) from error
+            raise Failure(
+                "infra",
+                f"{type(error).__name__}: {error}",
+                fatal=error.status in REFUSED or isinstance(error, ReplayMiss),
+                cut="provider_empty" if isinstance(error, EmptyReply) else "fault",
+            ) from error
         except BaseException as error:
             if is_ours(error):
                 raise
@@ -152,6 +153,27 @@ class TurnLoop:
         self._policy_s = clock() - started
         return completion
 
+    async def _billed_call(self) -> Completion:
+        """Ask the client, and see that what it cost is charged, whatever comes of it."""
+        meter = Meter()
+        uncharged: Usage | None = None
+        try:
+            with metered(meter):
+                completion = await self._client.complete(
+                    list(self.history), self.tools, self._turn_sampling(), session=self._session
+                )
+            uncharged = completion.usage
+            return completion
+        except EndpointError as error:
+            billed = error.usage or Usage(calls=0)
+            uncharged = billed.model_copy(update={"failed_calls": billed.failed_calls + 1})
+            raise
+        finally:
+            if uncharged is not None and not meter.by_role:  # a client that charges nobody itself
+                with metered(meter):
+                    charge("policy", uncharged)
+            self._generated += sum(usage.completion_tokens for usage in meter.by_role.values())
+
     def _turn_sampling(self) -> SamplingParams:
         """This turn's parameters: a seed of its own, and no more tokens than are left."""
         sampling = self._sampling
@@ -162,14 +184,11 @@ class TurnLoop:
 
     def _tokens_left(self) -> int | None:
         budget = self._limits.max_episode_tokens
-        return None if budget is None else max(0, budget - self.usage.completion_tokens)
+        return None if budget is None else max(0, budget - self._generated)
 
     def _count(self, completion: Completion) -> None:
-        usage = completion.usage
-        if usage is not None:
-            self.usage += usage
         self._turns += 1
-        self._progress.turn(usage.completion_tokens if usage else 0)
+        self._progress.turn(completion.usage.completion_tokens if completion.usage else 0)
 
     async def _step(
         self, handle: EnvHandle, completion: Completion, deadline: float
@@ -203,11 +222,6 @@ class TurnLoop:
         self.history.append(handle.spoken())
         self.history.extend(messages)
         return None
-
-    def _bill(self, error: EndpointError) -> None:
-        """Count what a call cost that came to nothing."""
-        if error.usage is not None:
-            self.usage += error.usage
 
     async def _cut(self, handle: EnvHandle, reason: TruncationReason) -> Episode:
         """End the episode between two turns."""

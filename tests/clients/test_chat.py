@@ -10,7 +10,7 @@ import pytest
 
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.clients import ChatClient
-from agentgym.errors import ConfigError, ContextOverflow, EndpointError
+from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
 from agentgym.types import Usage
 
 ASK = [{"role": "user", "content": "Hi"}]
@@ -65,14 +65,16 @@ async def test_every_sampling_parameter_is_sent(server, make_client, reply):
 
 async def test_tools_can_be_left_out(server, make_client, reply):
     server.replies = [reply()]
-    await ask(make_client(send_tools=False), tools=[TOOL])
+    await ask(make_client(dialect={"tools": False}), tools=[TOOL])
     await ask(make_client(), tools=())
     assert all("tools" not in sent for sent in server.requests)
 
 
 async def test_seeds_can_be_left_out(server, make_client, reply):
     server.replies = [reply()]
-    await ask(make_client(send_seed=False), sampling=SamplingParams(temperature=0.7, seed=4))
+    await ask(
+        make_client(dialect={"seed": False}), sampling=SamplingParams(temperature=0.7, seed=4)
+    )
     (sent,) = server.requests
     assert "seed" not in sent
     assert sent["temperature"] == 0.7
@@ -151,7 +153,7 @@ async def test_history_goes_out_clean(server, make_client, reply):
     assert sent[0] == {"role": "user", "content": "a\ufffd"}
     assert sent[1] == {
         "role": "assistant",
-        "content": "",
+        "content": None,
         "tool_calls": [
             {
                 "id": "c1",
@@ -282,11 +284,14 @@ async def test_empty_choices_are_retried_then_a_typed_error(server, make_client,
     """A17: vercel/ai#20351."""
     server.replies = [{"choices": choices, "usage": {"prompt_tokens": 7, "completion_tokens": 1}}]
     client = make_client(max_retries=2)
-    with pytest.raises(EndpointError, match="no choice") as caught:
+    with pytest.raises(EmptyReply, match="no choice") as caught:
         await ask(client)
     assert caught.value.retryable
     assert len(server.requests) == 3
-    assert client.usage == Usage(prompt_tokens=21, completion_tokens=3, calls=3)
+    assert client.usage == Usage(
+        prompt_tokens=21, completion_tokens=3, calls=3, retries=2, failed_calls=1
+    )
+    assert caught.value.usage == client.usage
 
 
 async def test_failed_attempts_that_were_billed_are_in_the_usage(server, make_client, reply):

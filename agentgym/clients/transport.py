@@ -1,0 +1,266 @@
+"""HTTP for thousands of requests at once: one aiohttp session for each event loop.
+
+openai's client costs ten times the CPU per request (benchmarks/client_transport.py) and holds back
+what goes beyond its pool, unseen and with the time-out running. What is needed of it is small: one
+POST, whole or streamed. The session has no limit of its own, since the endpoint's limiter has one.
+
+A session belongs to its loop and closes with it, also where nobody closes it: an asynchronous
+generator that waits in the loop is ended by `asyncio.run` before the loop is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import json
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+from weakref import WeakSet
+
+import aiohttp
+from yarl import URL
+
+from agentgym import __version__
+from agentgym.client import Endpoint, public_url
+from agentgym.clients.failures import api_key, as_bad_reply, status_error
+from agentgym.clients.stream import StreamedReply
+from agentgym.clients.wire import BadReply
+from agentgym.errors import EndpointError
+
+_CONNECT_TIMEOUT_S = 20.0
+_CLOSE_AT_EXIT_S = 1.0
+_SPARE_FILES = 256
+
+
+class Transport:
+    """The connections of one endpoint, in whatever loops it is used.
+
+    Args:
+        endpoint: Where to.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._sessions: dict[asyncio.AbstractEventLoop, LoopSession] = {}
+
+    async def session(self) -> LoopSession:
+        """The running loop's session, opened at first use."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            found = self._sessions.get(loop)
+            if found is None or found.closed:
+                for old in [old for old in self._sessions if old.is_closed()]:
+                    del self._sessions[old]
+                found = self._sessions[loop] = LoopSession(self._endpoint)
+        await found.open()
+        return found
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections; those of other loops close with their loops."""
+        with self._lock:
+            found = self._sessions.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.aclose()
+
+
+class LoopSession:
+    """The connections of one endpoint in one loop.
+
+    Args:
+        endpoint: Where to.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        parts = urlsplit(endpoint.base_url)
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self._endpoint = endpoint
+        query = f"?{parts.query}" if parts.query else ""
+        path = f"{public_url(endpoint.base_url).rstrip('/')}/chat/completions"
+        self._url = URL(path + query, encoded=True)
+        self._basic = _basic(parts.username, parts.password)
+        self._calls: set[asyncio.Timeout] = set()
+        make_room_for_sockets(endpoint.max_concurrency)
+        self._http = aiohttp.ClientSession(
+            # A wait for a free connection would be one more queue, with a time-out of its own.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=_proxy_of(parts.scheme, parts.hostname or ""),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=min(_CONNECT_TIMEOUT_S, endpoint.timeout_s)
+            ),
+            headers={
+                "User-Agent": f"agentgym/{__version__}",
+                "Content-Type": "application/json",
+            },
+        )
+        self._keeper = _open_until_the_loop_ends(self._http)
+
+    async def open(self) -> None:
+        """Bind the session to the end of the loop."""
+        if self not in _opened:
+            _opened.add(self)
+            _close_at_exit()
+            await anext(self._keeper)
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """The time of one call, which `aclose` ends.
+
+        Raises:
+            EndpointError: If the client was closed meanwhile.
+        """
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._calls.add(scope)
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            where = f"{public_url(self._endpoint.base_url)} (model {self._endpoint.model!r})"
+            raise EndpointError(
+                f"{where}: the client was closed while this call was in flight", retryable=False
+            ) from error
+        finally:
+            self._calls.discard(scope)
+
+    async def aclose(self) -> None:
+        """End the calls in flight with an error, and close the connections."""
+        self.closed = True
+        for scope in self._calls:
+            scope.reschedule(self.loop.time())
+        # Each needs one round to be cancelled and one to raise.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await self._keeper.aclose()
+
+    async def post(self, data: bytes, streamed: StreamedReply) -> Any:
+        """Send one request and decode the reply.
+
+        Args:
+            data: The body.
+            streamed: Takes in the answer if it is streamed, and keeps what came of a broken one.
+
+        Returns:
+            The reply's JSON, put together if it was streamed.
+
+        Raises:
+            BadReply: If there is none, or it is an HTTP error or no JSON.
+        """
+        try:
+            headers = {"Authorization": self._basic or f"Bearer {self._key()}"}
+            async with self._http.post(
+                self._url, data=data, headers=headers, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    raise status_error(
+                        response.status, response.headers, await response.read(), self._url
+                    )
+                if _is_stream(response.headers):
+                    return await _read_stream(response, streamed)
+                return _decoded(await response.read())
+        except BadReply:
+            raise
+        except Exception as error:
+            raise as_bad_reply(error) from error
+
+    def _key(self) -> str:
+        """Read at call time. Servers without authentication get a stand-in."""
+        try:
+            return api_key(self._endpoint.api_key_env) or "EMPTY"
+        except EndpointError as error:
+            raise BadReply(str(error), retryable=False) from error
+
+
+async def _read_stream(response: aiohttp.ClientResponse, streamed: StreamedReply) -> Any:
+    try:
+        async for data in response.content.iter_any():
+            streamed.feed(data)
+        streamed.close()
+    except aiohttp.ClientError:
+        # Cut after the last word: nothing is missing but perhaps the usage.
+        if not streamed.finished:
+            raise
+    return streamed.body()
+
+
+def _is_stream(headers: Mapping[str, str]) -> bool:
+    return headers.get("Content-Type", "").partition(";")[0].strip() == "text/event-stream"
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        text = data[:200].decode("utf-8", "replace")
+        raise BadReply(
+            f"the reply is not JSON ({text!r}); is the base URL the API's root?", retryable=True
+        ) from error
+
+
+def _basic(user: str | None, password: str | None) -> str | None:
+    """Credentials in a URL as a header; left in the URL they get into logs."""
+    if user is None:
+        return None
+    pair = f"{unquote(user)}:{unquote(password or '')}".encode()
+    return f"Basic {base64.b64encode(pair).decode()}"
+
+
+def _proxy_of(scheme: str, host: str) -> str | None:
+    """The proxy that the environment names for a host, if any."""
+    return None if proxy_bypass(host) else getproxies().get(scheme)
+
+
+def make_room_for_sockets(connections: int) -> None:
+    """Raise this process's limit of open files where that many connections need it.
+
+    It is 1,024 on most systems, a cap on concurrency that nobody asked for and that shows as failed
+    connections; the hard limit usually allows far more.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _SPARE_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+_opened: WeakSet[LoopSession] = WeakSet()
+
+
+async def _open_until_the_loop_ends(http: aiohttp.ClientSession) -> AsyncGenerator[None]:
+    """Waits at its `yield` until someone closes it; loops do that with their generators."""
+    try:
+        yield
+    finally:
+        await http.close()
+        await asyncio.sleep(0)  # closed sockets are let go of in the loop's next round
+
+
+@cache
+def _close_at_exit() -> None:
+    """See to it that loops which run on in daemon threads, and never end, leave nothing open."""
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for session in list(_opened):
+        if not session.closed and session.loop.is_running():
+            closing = asyncio.run_coroutine_threadsafe(session.aclose(), session.loop)
+            with suppress(Exception):
+                closing.result(_CLOSE_AT_EXIT_S)
