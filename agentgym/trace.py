@@ -61,6 +61,10 @@ class Trace(Record):
     truncated: bool = False
     termination_reason: str | None = None
     truncation_reason: TruncationReason | None = None
+    answer: str | None = None
+    """The final answer, in envs where text ends the episode."""
+    outcome: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """The env's final state, without which a verifier could not judge the trace again."""
     verdict: Verdict
     failure_class: FailureClass | None = None
     """Set when the episode failed for a reason other than the policy."""
@@ -73,7 +77,8 @@ class Trace(Record):
     stage_s: dict[str, Finite] = Field(default_factory=dict)
     """Seconds spent in each active stage; waiting in a queue is not counted."""
     usage: dict[str, Usage] = Field(default_factory=dict)
-    """Tokens per role."""
+    """Tokens and dollars per role, whatever came of the calls: the policy's, the env's own model
+    calls, and the judge's."""
 
     @property
     def reward(self) -> float | None:

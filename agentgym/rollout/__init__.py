@@ -1,5 +1,6 @@
 """Rollouts: many episodes at once, each with a trace."""
 
+from agentgym.rollout.canary import Canary, CanaryCheck
 from agentgym.rollout.engine import Engine
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress
@@ -7,6 +8,8 @@ from agentgym.rollout.request import EpisodeRequest, derived_seed
 from agentgym.rollout.summary import Summary, summarize
 
 __all__ = [
+    "Canary",
+    "CanaryCheck",
     "Engine",
     "EpisodeRequest",
     "Limits",

@@ -8,7 +8,7 @@ the policy. There are no rounds: who finishes first comes out first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -16,16 +16,20 @@ from weakref import WeakKeyDictionary
 import agentgym
 from agentgym.client import ModelClient, SamplingParams
 from agentgym.errors import RolloutStopped
+from agentgym.judge import Scoring
 from agentgym.rollout.blocking import run_to_completion
-from agentgym.rollout.episode import EpisodeRun
+from agentgym.rollout.canary import Canary
+from agentgym.rollout.episode import EpisodeRun, judge_together
+from agentgym.rollout.groups import Groups, Judged, JudgeGroup, Seat
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.progress import Progress, Ticking, progress_for
+from agentgym.rollout.progress import Noting, Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.source import EnvLike, EnvSource
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
+from agentgym.types import Episode
 
 TICK_S = 1.0
 """Between two ticks of a progress, seconds."""
@@ -51,6 +55,7 @@ class Engine:
         progress: True for a live bar (plain lines where there is no terminal), or a `Progress`.
         policy_name: The policy as the traces name it.
         metadata: Facts about the run for the traces.
+        canary: Episodes with known verdicts, to notice a judge that changes.
 
     Raises:
         ConfigError: If there is no such env.
@@ -73,6 +78,7 @@ class Engine:
         progress: bool | Progress | None = None,
         policy_name: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        canary: Canary | None = None,
     ) -> None:
         sampling = sampling or SamplingParams()
         self._source = EnvSource(env, env_kwargs)
@@ -84,6 +90,7 @@ class Engine:
             policy={"model": policy_name, **sampling.model_dump(mode="json")},
             metadata={"agentgym": agentgym.__version__, **(metadata or {})},
             progress=progress_for(progress),
+            canary=canary,
         )
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = (
             WeakKeyDictionary()
@@ -101,8 +108,8 @@ class Engine:
 
         Raises:
             AgentGymError: If no env can be made as configured.
-            RolloutStopped: If too many episodes fail, or the endpoint refuses the caller (wrong
-                key, no credit).
+            RolloutStopped: If too many episodes fail, an endpoint refuses the caller (wrong key,
+                no credit, budget used up), a replay misses, or a canary that may finds drift.
             TraceError: If the writer can't write.
         """
         finished: asyncio.Queue[Trace | None] = asyncio.Queue()
@@ -172,11 +179,15 @@ class Engine:
             progress.begin(len(requests) if isinstance(requests, Sized) else None)
             state = self._state()
             async with _ticking(progress, in_flight), asyncio.TaskGroup() as group:
+                groups = Groups(group, self._judge_of(state))
                 for request in requests:
                     await state.stages.admission.acquire()
-                    episode = group.create_task(self._play(request, state, done))
+                    run = EpisodeRun(request, self._setting, state.stages, state.pool)
+                    seat = groups.enter(request, run.seed)
+                    episode = group.create_task(self._play(run, seat, group, state, done))
                     in_flight.add(episode)
                     episode.add_done_callback(in_flight.discard)
+                groups.no_more()
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         finally:
@@ -184,18 +195,44 @@ class Engine:
             emit(None)
 
     async def _play(
-        self, request: EpisodeRequest, state: _LoopState, done: Callable[[Trace], None]
+        self,
+        episode: EpisodeRun,
+        seat: Seat | None,
+        tasks: asyncio.TaskGroup,
+        state: _LoopState,
+        done: Callable[[Trace], None],
     ) -> None:
-        episode = EpisodeRun(request, self._setting, state.stages, state.pool)
         try:
             await episode.roll_out()
         finally:
             state.stages.admission.release()
-        done(await episode.settle())
-        if episode.fatal is not None:
+        trace = await episode.settle(seat)
+        if seat is not None:
+            seat.leave()
+        done(trace)
+        if episode.fatal is not None and not trace.scored:
             raise RolloutStopped(
                 f"stopped, since no other episode would fare better: {episode.fatal}"
             )
+        canary: Canary | None = self._setting.canary
+        if canary is None or episode.scoring is None:
+            return
+        if (finished := canary.due()) is not None:
+            tasks.create_task(self._check_judge(canary, episode.scoring.judge, finished))
+
+    def _judge_of(self, state: _LoopState) -> JudgeGroup:
+        async def judge(episodes: Sequence[Episode], scoring: Scoring, name: str) -> list[Judged]:
+            return await judge_together(state.stages, self._setting, episodes, scoring, name)
+
+        return judge
+
+    async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
+        """Ask the judge about the canary's episodes, beside the run."""
+        check = await canary.check(judge, after_episodes=finished)
+        if isinstance(self._setting.progress, Noting):
+            self._setting.progress.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
+        if check.drifted and canary.stop:
+            raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
 
 
 class _LoopState:

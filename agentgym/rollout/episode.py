@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from agentgym.errors import AgentGymError
 from agentgym.judge import Scoring
+from agentgym.metering import Meter, metered
+from agentgym.naming import episode_named
 from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
+from agentgym.rollout.groups import Judged, Seat
 from agentgym.rollout.pool import EnvHandle, EnvPool
 from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting, TurnLoop
 from agentgym.trace import Stage, Trace
-from agentgym.types import Episode, Message, Verdict
+from agentgym.types import Episode, Message, Usage, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +48,22 @@ class EpisodeRun:
         self._stages = stages
         self._pool = pool
         self._trace_id = uuid.uuid4().hex
-        self._seed = fresh_seed() if request.seed is None else request.seed
+        self.seed = fresh_seed() if request.seed is None else request.seed
+        self._name = request.name(self.seed)
         self._started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._stage: Stage = "init"
         self._stage_s: dict[str, float] = {}
         self._task_id = request.task_id
         self._split: str | None = None
         self._turns = TurnLoop(
-            setting, session=self._trace_id, seed=derived_seed(self._seed, request.sample)
+            setting, session=self._trace_id, seed=derived_seed(self.seed, request.sample)
         )
         self._episode: Episode | None = None
-        self._scoring: Scoring | None = None
+        self.scoring: Scoring | None = None
+        """The env's, once there is an env."""
         self._failure: Failure | None = None
+        self._playing = Meter()
+        self._judging = Meter()
 
     async def roll_out(self) -> None:
         """Play all turns (INIT and RUN).
@@ -64,6 +71,10 @@ class EpisodeRun:
         Raises:
             AgentGymError: If no environment can be made as configured.
         """
+        with episode_named(self._name), metered(self._playing):
+            await self._roll_out()
+
+    async def _roll_out(self) -> None:
         handle = None
         reusable = False
         try:
@@ -100,7 +111,7 @@ class EpisodeRun:
                 if isinstance(error, TimeoutError) and limit.expired():
                     raise Failure("infra", f"no env was ready within {limit_s:g} s") from error
                 raise
-        self._scoring = handle.scoring
+        self.scoring = handle.scoring
         return handle, opening
 
     async def _acquire(self) -> EnvHandle:
@@ -120,7 +131,7 @@ class EpisodeRun:
         if self._setting.limits.max_turns is not None:
             options["max_turns"] = self._setting.limits.max_turns
         try:
-            return await handle.reset(seed=self._seed, options=options)
+            return await handle.reset(seed=self.seed, options=options)
         except BaseException as error:
             if is_ours(error):
                 raise
@@ -151,15 +162,21 @@ class EpisodeRun:
     @property
     def fatal(self) -> str | None:
         """Why no other episode of the batch can succeed either, if so."""
-        return str(self._failure) if self._failure is not None and self._failure.fatal else None
+        if self._failure is not None and self._failure.fatal:
+            return str(self._failure)
+        refused = {**self._playing.refused, **self._judging.refused}
+        return "; ".join(f"{role}: {reason}" for role, reason in refused.items()) or None
 
-    async def settle(self) -> Trace:
+    async def settle(self, seat: Seat | None = None) -> Trace:
         """Get the verdict (EVAL) and make the trace.
 
         What an env told in a form that no trace can hold fails the episode, and is left out.
+
+        Args:
+            seat: The episode's place in its group, for a judge that compares.
         """
         try:
-            return await self._settled()
+            return await self._settled(seat)
         except Exception as error:
             self._failure = Failure("env", text_of(error))
             self._episode = None
@@ -167,29 +184,21 @@ class EpisodeRun:
             self._task_id, self._split = self._request.task_id, None
             return self._trace(self._unrecorded())
 
-    async def _settled(self) -> Trace:
-        if self._episode is None or self._scoring is None:
+    async def _settled(self, seat: Seat | None) -> Trace:
+        if self._episode is None or self.scoring is None:
             return self._trace(self._unrecorded())
         if self._failure is not None:  # nothing to judge: the verdict is masked
-            return self._trace(await self._scoring.verdict(self._failure.marks(self._episode)))
+            return self._trace(await self.scoring.verdict(self._failure.marks(self._episode)))
         if self._episode.failure_class is None:
             self._stage = "eval"
-        async with self._stages.eval.slot(self._stage_s):
-            verdict = await self._judged(self._episode, self._scoring)
-        return self._trace(verdict)
-
-    async def _judged(self, episode: Episode, scoring: Scoring) -> Verdict:
-        limit_s = self._setting.limits.eval_timeout_s
-        try:
-            async with asyncio.timeout(limit_s):
-                return await scoring.verdict(episode)
-        except TimeoutError:
-            failure = Failure("judge", f"no verdict within {limit_s:g} s")
-        except BaseException as error:  # a judge's bug is masked inside; this is what isn't
-            if is_ours(error):
-                raise
-            failure = Failure("judge", last_line(text_of(error)))
-        return await scoring.verdict(failure.marks(episode))
+        if seat is not None and self.scoring.judges_groups:
+            judged = await seat.judged(self._episode, self.scoring)
+        else:
+            args = ([self._episode], self.scoring, self._name)
+            (judged,) = await judge_together(self._stages, self._setting, *args, alone=True)
+        self._judging = judged.meter
+        self._stage_s["eval"] = judged.seconds
+        return self._trace(judged.verdict)
 
     def _unrecorded(self) -> Verdict:
         """The verdict on an episode that broke without leaving a record."""
@@ -208,7 +217,7 @@ class EpisodeRun:
             env_spec=self._pool.spec_json,
             task_id=self._task_id,
             split=self._split,
-            seed=self._seed,
+            seed=self.seed,
             group=self._request.group,
             sample=self._request.sample,
             policy=self._setting.policy,
@@ -220,14 +229,27 @@ class EpisodeRun:
             error=error if verdict.masked else None,
             started_at=self._started_at,
             stage_s=dict(self._stage_s),
-            usage={"policy": self._turns.usage},
+            usage=self._usage(),
             **self._conversation(),
         )
 
     def _metadata(self) -> dict[str, Any]:
         """Facts about the run, and the env's own about the task (data set name, size, hash)."""
-        known = self._episode.task.metadata if self._episode is not None else {}
-        return {**self._setting.metadata, **({"task": known} if known else {})}
+        facts = dict(self._setting.metadata)
+        if self._setting.canary is not None and self._setting.canary.checks:
+            facts["canary"] = self._setting.canary.facts()
+        if self._episode is not None and self._episode.task.metadata:
+            facts["task"] = self._episode.task.metadata
+        return facts
+
+    def _usage(self) -> dict[str, Usage]:
+        """What every model call of the episode cost, by role."""
+        total = Meter()
+        total.add("policy", Usage(calls=0))
+        for meter in (self._playing, self._judging):
+            for role, usage in meter.by_role.items():
+                total.add(role, usage)
+        return total.by_role
 
     def _conversation(self) -> dict[str, Any]:
         """The part of the trace that the env recorded, or what is known without it."""
@@ -245,4 +267,68 @@ class EpisodeRun:
             "truncated": episode.truncated,
             "termination_reason": episode.termination_reason,
             "truncation_reason": episode.truncation_reason,
+            "answer": episode.answer,
+            "outcome": episode.outcome,
         }
+
+
+async def judge_together(
+    stages: Stages,
+    setting: Setting,
+    episodes: Sequence[Episode],
+    scoring: Scoring,
+    name: str,
+    *,
+    alone: bool = False,
+) -> list[Judged]:
+    """EVAL: judge episodes in one slot and within one deadline.
+
+    Args:
+        stages: The engine's slots.
+        setting: What the engine's episodes share.
+        episodes: The rollouts of one task, or one episode.
+        scoring: The env's.
+        name: What to call the judgement in recordings.
+        alone: Whether the one episode is judged by itself, whatever the judge could compare.
+
+    Returns:
+        One outcome per episode, in order. Whatever fails on the way masks, and never raises.
+    """
+    meter = Meter()
+    limit_s = setting.limits.eval_timeout_s
+    held_s: dict[str, float] = {}
+    async with stages.eval.slot(held_s):
+        try:
+            with episode_named(name), metered(meter):
+                async with asyncio.timeout(limit_s):
+                    verdicts = (
+                        [await scoring.verdict(episodes[0])]
+                        if alone
+                        else await scoring.verdicts(episodes)
+                    )
+        except TimeoutError:
+            failure = Failure("judge", f"no verdict within {limit_s:g} s")
+            verdicts = await _masked(failure, episodes, scoring, meter)
+        except BaseException as error:  # a judge's bug is masked inside; this is what isn't
+            if is_ours(error):
+                raise
+            failure = Failure("judge", last_line(text_of(error)))
+            verdicts = await _masked(failure, episodes, scoring, meter)
+    return [Judged(verdict, _own(verdict, meter), held_s["eval"]) for verdict in verdicts]
+
+
+async def _masked(
+    failure: Failure, episodes: Sequence[Episode], scoring: Scoring, meter: Meter
+) -> list[Verdict]:
+    """Verdicts on episodes whose judging broke off; the first one bears what it cost."""
+    verdicts = [await scoring.verdict(failure.marks(episode)) for episode in episodes]
+    verdicts[0] = verdicts[0].model_copy(update={"spent": dict(meter.by_role)})
+    return verdicts
+
+
+def _own(verdict: Verdict, whole: Meter) -> Meter:
+    """One episode's part of what a judgement cost."""
+    meter = Meter()
+    meter.by_role.update(verdict.spent)
+    meter.refused.update(whole.refused)
+    return meter

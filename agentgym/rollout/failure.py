@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym.errors import AgentGymError
-from agentgym.types import Episode, FailureClass, clean_text
+from agentgym.types import Episode, FailureClass, TruncationReason, clean_text
 
 
 class Failure(Exception):
@@ -18,12 +18,21 @@ class Failure(Exception):
         failure_class: Whose fault it is.
         error: What happened, for the trace.
         fatal: Whether every other episode of the batch will fail of it too.
+        cut: How the episode is truncated if the env is still in order.
     """
 
-    def __init__(self, failure_class: FailureClass, error: str, *, fatal: bool = False) -> None:
+    def __init__(
+        self,
+        failure_class: FailureClass,
+        error: str,
+        *,
+        fatal: bool = False,
+        cut: TruncationReason = "fault",
+    ) -> None:
         super().__init__(error)
         self.failure_class = failure_class
         self.fatal = fatal
+        self.cut: TruncationReason = cut
 
     def marks(self, episode: Episode) -> Episode:
         """The episode's record with this failure in it, which masks its verdict."""

@@ -26,17 +26,20 @@ def plan_requests(
         seed: The run's seed.
         done: (task_id, sample) pairs to leave out.
     """
-    return [
-        EpisodeRequest(
-            task_id=task_id,
-            seed=derived_seed(seed, task_id),
-            group=task_id if samples > 1 else None,
-            sample=sample,
-        )
-        for task_id in task_ids
-        for sample in range(samples)
-        if (task_id, sample) not in done
-    ]
+    requests = []
+    for task_id in task_ids:
+        missing = [sample for sample in range(samples) if (task_id, sample) not in done]
+        requests += [
+            EpisodeRequest(
+                task_id=task_id,
+                seed=derived_seed(seed, task_id),
+                group=task_id if samples > 1 else None,
+                group_size=len(missing) if samples > 1 else None,
+                sample=sample,
+            )
+            for sample in missing
+        ]
+    return requests
 
 
 def first_tasks(known: Sequence[str], n: int | None, *, default: int = 100) -> list[str]:

@@ -48,6 +48,18 @@ class Ticking(Protocol):
         """
 
 
+@runtime_checkable
+class Noting(Protocol):
+    """A progress that shows a remark beside its figures."""
+
+    def note(self, text: str) -> None:
+        """Show a remark from now on.
+
+        Args:
+            text: The remark, instead of the one before; empty for none.
+        """
+
+
 class NoProgress:
     """Says nothing."""
 
@@ -79,6 +91,7 @@ class Tally:
         self.turns = 0
         self.tokens = 0
         self.failures: Counter[str] = Counter()
+        self.note = ""
         self._reward_sum = 0.0
         self._scored = 0
 
@@ -109,6 +122,8 @@ class Tally:
         if self.failures:
             classes = ", ".join(f"{name} {n}" for name, n in self.failures.most_common())
             line += f" · masked {self.failures.total()} ({classes})"
+        if self.note:
+            line += f" · {self.note}"
         return line
 
     def count(self) -> str:
@@ -155,6 +170,10 @@ class LineProgress:
         self._tally.add(trace)
         if self._is_time():
             self._write()
+
+    def note(self, text: str) -> None:
+        """Show a remark in the lines to come."""
+        self._tally.note = text
 
     def tick(self, in_flight: int) -> None:
         """Write a line if it is time, whatever has happened since the last one."""
@@ -213,6 +232,11 @@ class LiveProgress:
     def finish(self, trace: Trace) -> None:
         """Count an episode."""
         self._tally.add(trace)
+        self._draw()
+
+    def note(self, text: str) -> None:
+        """Show a remark beside the figures."""
+        self._tally.note = text
         self._draw()
 
     def tick(self, in_flight: int) -> None:

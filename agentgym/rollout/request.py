@@ -21,8 +21,19 @@ class EpisodeRequest(Record):
     """Fixes the env's draws and, with `sample`, every sampling seed; None draws one."""
     group: str | None = None
     """Shared by the rollouts of one task that are compared with each other."""
+    group_size: int | None = Field(default=None, ge=1)
+    """Rollouts of the group in this run. A judge that compares them starts when so many are over;
+    None: when no further episode is requested."""
     sample: int = Field(default=0, ge=0)
     """Which rollout of the task this is; rollouts of one seed differ by it."""
+
+    def name(self, seed: int) -> str:
+        """What the episode is called in recordings: the same whenever the same is asked for.
+
+        Args:
+            seed: The episode's, drawn where `seed` is None.
+        """
+        return f"{self.task_id or 'drawn'}@{seed}.{self.sample}"
 
 
 def derived_seed(seed: int, *parts: int | str) -> int:

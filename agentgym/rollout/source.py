@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import difflib
 import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Number
+from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
+from pydantic import ValidationError
 
+from agentgym.client import Endpoint
 from agentgym.envs.registration import NAMESPACE
 from agentgym.errors import AgentGymError, ConfigError
 
@@ -27,7 +32,8 @@ class EnvSource:
     Args:
         env: A registered id, `module:id` for one that a module registers when it is imported, a
             spec, or a function that makes one.
-        env_kwargs: Parameters of the environment; not with a function.
+        env_kwargs: Parameters of the environment; not with a function. An `Endpoint` among them
+            stands in `spec_json` without its secrets.
 
     Raises:
         ConfigError: If there is no such id, its module can't be imported, or a function comes with
@@ -37,11 +43,15 @@ class EnvSource:
     def __init__(self, env: EnvLike, env_kwargs: Mapping[str, Any] | None = None) -> None:
         self._spec: EnvSpec | None = None
         self._function: Callable[[], gymnasium.Env[Any, Any]] | None = None
+        self._objects: dict[str, Any] = {}
         if isinstance(env, str | EnvSpec):
             spec = copy.deepcopy(_registered(env) if isinstance(env, str) else env)
-            spec.kwargs.update(env_kwargs or {})
+            given = {**spec.kwargs, **(env_kwargs or {})}
+            # Gymnasium copies a spec's parameters. A client or a judge is to be shared.
+            self._objects = {key: value for key, value in given.items() if not _is_plain(value)}
+            spec.kwargs = {key: value for key, value in given.items() if _is_plain(value)}
             self._spec = spec
-            self.spec_json = _as_json(spec)
+            self.spec_json = _as_json(dataclasses.replace(spec, kwargs=given))
         elif env_kwargs:
             raise ConfigError("env_kwargs go with an env id; let the function pass them itself")
         else:
@@ -65,13 +75,14 @@ class EnvSource:
             return env
         assert self._spec is not None
         try:
-            return gymnasium.make(self._spec, disable_env_checker=True)
+            return gymnasium.make(self._spec, disable_env_checker=True, **self._objects)
         except AgentGymError:
             raise
         except gymnasium.error.Error as error:
             raise ConfigError(f"can't make {self._spec.id}: {error}") from error
         except TypeError as error:
-            raise _unknown_parameter(self._spec, error) from error
+            given = [*self._spec.kwargs, *self._objects]
+            raise _unknown_parameter(self._spec, given, error) from error
 
 
 def _parameters(spec: EnvSpec) -> set[str]:
@@ -140,24 +151,48 @@ def _no_such_env(env_id: str, where: str = "") -> str:
     return f"no env {env_id!r}{where}; {hint}`agentgym envs` lists all"
 
 
-def _unknown_parameter(spec: EnvSpec, error: TypeError) -> Exception:
+def _unknown_parameter(spec: EnvSpec, given: Iterable[str], error: TypeError) -> Exception:
     """A parameter the env doesn't have is the user's slip; any other TypeError is a bug."""
-    if spec.entry_point is None or not isinstance(spec.kwargs, dict):
+    if spec.entry_point is None:
         return error
     known = _parameters(spec)
-    unknown = [key for key in spec.kwargs if key not in known]
+    unknown = [key for key in given if key not in known]
     if not unknown:
         return error
     names = ", ".join(repr(key) for key in unknown)
     return ConfigError(f"{spec.id} takes no parameter {names}; it takes {', '.join(sorted(known))}")
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is data: copying it makes an equal one."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | bytes | Number | PurePath | Endpoint)
+
+
+def public_kwargs(value: Any) -> Any:
+    """Parameters of an environment for traces and logs: endpoints without their secrets."""
+    if isinstance(value, Endpoint):
+        return value.public()
+    if isinstance(value, Mapping):
+        if "base_url" in value and "model" in value:
+            with contextlib.suppress(ValidationError):  # an endpoint as a mapping
+                return Endpoint.model_validate(value).public()
+        return {key: public_kwargs(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(public_kwargs(item) for item in value)
+    return value
+
+
 def _as_json(spec: EnvSpec) -> str:
     """The spec as JSON; one that has no JSON form keeps its id and a description."""
+    spec = dataclasses.replace(spec, kwargs=public_kwargs(spec.kwargs))
     try:
         return str(spec.to_json())
     except (TypeError, ValueError):
-        return json.dumps({"id": spec.id, "kwargs": {k: repr(v) for k, v in spec.kwargs.items()}})
+        return json.dumps({"id": spec.id, "kwargs": spec.kwargs}, default=repr)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -81,7 +81,16 @@ class Summary(Record):
     """Tool calls, over all episodes."""
     malformed_calls: int
     usage: dict[str, Usage] = Field(default_factory=dict)
-    """Tokens by role, over all episodes, failed ones included."""
+    """Tokens and dollars by role, over all episodes, failed ones included."""
+    drifted: int | None = None
+    """Episodes that finished while the judge was known to have drifted; None without a canary."""
+
+    # mypy refuses any decorator on a property (python/mypy#1362); pydantic documents the ignore.
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars over all roles; None where a role that was used has no price."""
+        return sum(self.usage.values(), Usage(calls=0)).cost_usd
 
 
 def clustered_stderr(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:
@@ -131,6 +140,7 @@ class _Tally:
         self.calls = 0
         self.malformed_calls = 0
         self.usage: dict[str, Usage] = {}
+        self.drifted: int | None = None
 
     def add(self, trace: Trace) -> None:
         """Count one trace."""
@@ -139,6 +149,8 @@ class _Tally:
         self.malformed_calls += trace.malformed_calls
         for role, usage in trace.usage.items():
             self.usage[role] = self.usage.get(role, Usage(calls=0)) + usage
+        if "canary" in trace.metadata:
+            self.drifted = (self.drifted or 0) + bool(trace.metadata["canary"]["drifted"])
         if trace.reward is None:
             self.failures[trace.failure_class or "unknown"] += 1
             return
@@ -193,6 +205,7 @@ class _Tally:
             calls=self.calls,
             malformed_calls=self.malformed_calls,
             usage=self.usage,
+            drifted=self.drifted,
         )
 
 

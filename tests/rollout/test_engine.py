@@ -539,7 +539,9 @@ async def test_a_failed_call_that_was_billed_is_in_the_trace():
     client = ScriptedClient([answer, billed])
     (trace,) = await play(Engine(CounterEnv, client=client))
     assert trace.failure_class == "infra"
-    assert trace.usage["policy"] == Usage(prompt_tokens=14, completion_tokens=2, calls=2)
+    assert trace.usage["policy"] == Usage(
+        prompt_tokens=14, completion_tokens=2, calls=2, failed_calls=1
+    )
 
 
 async def test_what_happened_before_a_fault_is_in_the_trace():

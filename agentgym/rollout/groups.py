@@ -1,0 +1,124 @@
+"""Rollouts of one task that are judged together, once all of them are over.
+
+A judge that compares needs the whole group. Who is over first waits, but holds nothing meanwhile:
+no slot, no environment, no admission, so its siblings can always begin. Whoever leaves without an
+episode to judge is no longer waited for, nor are siblings that will never be requested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from agentgym.judge import Scoring
+from agentgym.metering import Meter
+from agentgym.rollout.request import EpisodeRequest
+from agentgym.types import Episode, Verdict
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What judging came to."""
+
+    verdict: Verdict
+    meter: Meter
+    """What it cost this episode, and which endpoints refuse to go on."""
+    seconds: float
+    """How long a slot of EVAL was held."""
+
+
+JudgeGroup: TypeAlias = Callable[[Sequence[Episode], Scoring, str], Awaitable[list[Judged]]]
+"""Judges episodes together, under the group's name; masks what fails and raises nothing."""
+
+
+@dataclass
+class _Member:
+    sample: int
+    episode: Episode
+    scoring: Scoring
+    judged: asyncio.Future[Judged]
+
+
+@dataclass
+class _Group:
+    name: str
+    size: int | None
+    entered: int = 0
+    over: int = 0
+    members: list[_Member] = field(default_factory=list)
+
+
+class Seat:
+    """One episode's place in its group; given up exactly once, by `judged` or by `leave`."""
+
+    def __init__(self, groups: Groups, group: _Group, key: str, sample: int) -> None:
+        self._groups = groups
+        self._group = group
+        self._key = key
+        self._sample = sample
+        self._taken = True
+
+    async def judged(self, episode: Episode, scoring: Scoring) -> Judged:
+        """Wait for the siblings, and for the judgement on all."""
+        future: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
+        self._group.members.append(_Member(self._sample, episode, scoring, future))
+        self.leave()
+        return await future
+
+    def leave(self) -> None:
+        """Be waited for no longer; may be called again."""
+        if self._taken:
+            self._taken = False
+            self._group.over += 1
+            self._groups.check(self._key, self._group)
+
+
+class Groups:
+    """The groups of one batch.
+
+    Args:
+        tasks: Where judging runs, since any member may be cancelled.
+        judge: Judges one group.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, judge: JudgeGroup) -> None:
+        self._tasks = tasks
+        self._judge = judge
+        self._open: dict[str, _Group] = {}
+        self._requests_over = False
+
+    def enter(self, request: EpisodeRequest, seed: int) -> Seat | None:
+        """Take a place, before the episode begins; None if it belongs to no group."""
+        if request.group is None:
+            return None
+        group = self._open.get(request.group)
+        if group is None:
+            name = f"{request.task_id or 'drawn'}@{seed}.group"
+            group = self._open[request.group] = _Group(name, request.group_size)
+        group.entered += 1
+        return Seat(self, group, request.group, request.sample)
+
+    def no_more(self) -> None:
+        """No further episode will enter."""
+        self._requests_over = True
+        for key, group in list(self._open.items()):
+            self.check(key, group)
+
+    def check(self, key: str, group: _Group) -> None:
+        """Judge a group if nobody else is to be waited for."""
+        complete = group.size is not None and group.entered >= group.size
+        if group.over < group.entered or not (complete or self._requests_over):
+            return
+        if self._open.get(key) is group:
+            del self._open[key]
+        if group.members:
+            self._tasks.create_task(self._settle(group))
+
+    async def _settle(self, group: _Group) -> None:
+        members = sorted(group.members, key=lambda member: member.sample)
+        judged = await self._judge([m.episode for m in members], members[0].scoring, group.name)
+        for member, outcome in zip(members, judged, strict=True):
+            if not member.judged.done():
+                member.judged.set_result(outcome)
