@@ -102,6 +102,8 @@ _BRACKETED = re.compile(r"\[(?=[/|]|[A-Z][A-Z0-9_]+\]|[gs]MASK\]|e~\[)|\](?=~)")
 """Control tokens without angle brackets: `[INST]`, `[/INST]`, `[|system|]`, `[gMASK]`, `]~b]`."""
 
 _ANGLES = frozenset("<>‹›«»˂˃ᐸᐳ≪≫⋘⋙⟨⟩⟪⟫〈〉〈〉《》︿﹀❬❭❮❯❰❱⦑⦒⧼⧽◁▷")
+_STRUCTURE = frozenset('<>[]"\\|')
+"""What other characters must not become where a reader normalises (full-width quotes, …)."""
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Zl", "Zp"})
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
 
@@ -112,9 +114,10 @@ class _Escapes(dict[int, str | int]):
     def __missing__(self, code: int) -> str | int:
         char = chr(code)
         is_selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
-        is_angle = char in _ANGLES or not {"<", ">"}.isdisjoint(unicodedata.normalize("NFKD", char))
+        plain = "" if char.isascii() else unicodedata.normalize("NFKD", char)
+        is_structure = char in _ANGLES or not _STRUCTURE.isdisjoint(plain)
         is_hidden = char not in "\n\t" and unicodedata.category(char) in _INVISIBLE_CATEGORIES
-        harmful = is_angle or is_hidden or is_selector or char in _INVISIBLE
+        harmful = is_structure or is_hidden or is_selector or char in _INVISIBLE
         self[code] = json.dumps(char)[1:-1] if harmful and not char.isascii() else code
         if harmful and char.isascii():
             self[code] = f"\\u{code:04x}"
