@@ -69,7 +69,8 @@ def over_token_budget(
     Raises:
         ConfigError: If the limit is no whole number of at least 1.
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    given: Any = limit
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise ConfigError(f"gate {name!r}: limit is a whole number of tokens >= 1, got {limit!r}")
 
     def tripped(episode: Episode) -> bool:
@@ -99,8 +100,8 @@ def forbidden_tool(
     Raises:
         ConfigError: If no tool is named.
     """
-    given = [tools] if isinstance(tools, str) else tools
-    names = tuple(given) if isinstance(given, Iterable) else ()
+    given: Any = [tools] if isinstance(tools, str) else tools
+    names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else ()
     if not names or not all(isinstance(each, str) for each in names):
         raise ConfigError(f"gate {name!r}: tools is a list of tool names, got {tools!r:.100}")
 

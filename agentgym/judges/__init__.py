@@ -5,11 +5,15 @@ becomes of that, gates and failures included, is `agentgym.judge.Scoring`'s busi
 """
 
 from agentgym.gates import custom_gate, forbidden_tool, over_token_budget
+from agentgym.judges.compose import Weighted, compose
+from agentgym.judges.group import GroupRubricJudge
+from agentgym.judges.panel import Panel
 from agentgym.judges.parsing import Reading, read_verdict
 from agentgym.judges.prompt import judge_messages
 from agentgym.judges.rubric import DEFAULT_RUBRIC, RELATIVE_RUBRIC, Criterion, Rubric
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.judges.transcript import BEGIN, END, TranscriptLimits, render_transcript
+from agentgym.judges.verifier import Verifier
 
 __all__ = [
     "BEGIN",
@@ -17,10 +21,15 @@ __all__ = [
     "END",
     "RELATIVE_RUBRIC",
     "Criterion",
+    "GroupRubricJudge",
+    "Panel",
     "Reading",
     "Rubric",
     "RubricJudge",
     "TranscriptLimits",
+    "Verifier",
+    "Weighted",
+    "compose",
     "custom_gate",
     "forbidden_tool",
     "judge_messages",

@@ -70,6 +70,7 @@ class Asker:
         schema: dict[str, Any],
         session: str,
         digest: str,
+        max_tokens: int | None = None,
     ) -> T:
         """Ask, and read the reply; if it can't be read, say why and ask once more.
 
@@ -81,13 +82,18 @@ class Asker:
             schema: JSON schema of a verdict.
             session: From `session`.
             digest: Of what is judged; sampling seeds follow from it.
+            max_tokens: Room for the reply, where it isn't the sampling's.
 
         Raises:
             JudgeError: If a call failed, or no verdict came; with what the judge said.
         """
-        sampling = self._sampling.model_copy(update={"json_schema": schema})
-        if sampling.seed is None:
-            sampling = sampling.model_copy(update={"seed": _seed_of(self._seed, digest)})
+        own = self._sampling
+        changes = {
+            "json_schema": schema,
+            "seed": _seed_of(self._seed, digest) if own.seed is None else own.seed,
+            "max_tokens": max_tokens or own.max_tokens,
+        }
+        sampling = own.model_copy(update=changes)
         completion = await self._complete(messages, sampling, session)
         try:
             return _read(completion, read)
@@ -110,9 +116,8 @@ class Asker:
         try:
             return await self._client.complete(messages, (), sampling, session=session)
         except (AgentGymError, OSError) as error:  # time-outs are OSErrors
-            raise JudgeError(
-                f"the judge gave no answer: {error or type(error).__name__}"
-            ) from error
+            what = str(error) or type(error).__name__
+            raise JudgeError(f"the judge gave no answer: {what}") from error
 
 
 def digest_of(*parts: Any) -> str:
@@ -129,7 +134,7 @@ def episode_digest(episode: Episode) -> str:
 
 
 async def in_order(work: Sequence[Coroutine[Any, Any, T]], *, inline: bool) -> list[T | JudgeError]:
-    """Results of several judgements, in order; one that failed is its `JudgeError`.
+    """Results of several judgements, in order; one that failed, or crashed, is a `JudgeError`.
 
     All run to their end, since their calls are paid for anyway.
 
@@ -143,6 +148,8 @@ async def in_order(work: Sequence[Coroutine[Any, Any, T]], *, inline: bool) -> l
             return await one
         except JudgeError as error:
             return error
+        except Exception as error:  # a judge's bug is its own failure, not that of the others
+            return JudgeError(f"{type(error).__name__}: {error}")
 
     if inline:
         return [await settled(one) for one in work]
