@@ -28,6 +28,9 @@ MOST_FAULTS = 8
 LONGEST_FAULT = 200
 """Characters of one fault; a value may be long, and faults quote it."""
 
+_REFERENCES = ("$ref", "$dynamicRef")
+_DATA = ("enum", "const", "default", "examples")  # what stands in them is no schema
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,1000})", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -111,9 +114,11 @@ def _references(schema: Any) -> Iterator[Any]:
             yield from _references(item)
     if isinstance(schema, dict):
         for key, value in schema.items():
-            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+            if key in _REFERENCES and isinstance(value, str):
                 yield value
-            elif key not in ("enum", "const", "default", "examples"):  # data, not schema
+            elif key in _NAMED and isinstance(value, dict):
+                yield from _references(list(value.values()))
+            elif key not in _DATA:
                 yield from _references(value)
 
 
@@ -232,3 +237,25 @@ def _exact_scalar(text: str, kinds: Any) -> Any:
         number = float(text)
         return number if math.isfinite(number) else text
     return text
+
+
+def rebased(schema: Any, root: str) -> Any:
+    """A schema to stand inside another one, its local references moved along.
+
+    Args:
+        schema: With references relative to itself.
+        root: Where it will stand, such as `#/properties/result`.
+    """
+    if isinstance(schema, list):
+        return [rebased(item, root) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _REFERENCES and isinstance(value, str):
+            moved[key] = root + value.removeprefix("#")
+        elif key in _NAMED and isinstance(value, Mapping):
+            moved[key] = {name: rebased(item, root) for name, item in value.items()}
+        elif key not in ("$id", "$schema"):  # an identity of its own would move its references
+            moved[key] = value if key in _DATA else rebased(value, root)
+    return moved

@@ -111,7 +111,8 @@ def test_every_result_is_bounded_finite_and_printable(expression):
 
 @pytest.mark.parametrize(
     ("start", "end", "days"),
-    [("2026-01-31", "2026-03-01", 29), ("2024-02-28", "2024-03-01", 2), ("2026-01-02", "2026-01-01", -1)],
+    [("2026-01-31", "2026-03-01", 29), ("2024-02-28", "2024-03-01", 2),
+     ("2026-01-02", "2026-01-01", -1)],
 )  # fmt: skip
 def test_days_between(start, end, days):
     assert days_between(start, end) == days
