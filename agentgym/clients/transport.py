@@ -1,6 +1,6 @@
 """HTTP for thousands of requests at once: one aiohttp session for each event loop.
 
-openai's client costs ten times the CPU per request (benchmarks/client_transport.py) and holds back
+openai's client costs ten times the CPU per request (benchmarks/client_transport.py), and holds back
 what goes beyond its pool, unseen and with the time-out running. What is needed of it is small: one
 POST, whole or streamed. The session has no limit of its own, since the endpoint's limiter has one.
 
