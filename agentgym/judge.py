@@ -202,7 +202,8 @@ class Scoring(Record):
                 raise JudgeError(f"{type(self.judge).__name__} gave {outcome!r:.100}, not a Score")
             return self._settle(episode, outcome, gates)
         except JudgeError as error:
-            return _masked(episode, gates, blamed, str(error))
+            kind = "" if type(error) is JudgeError else f"{type(error).__name__}: "
+            return _masked(episode, gates, blamed, f"{kind}{error}")
         except Exception as error:  # a gate's bug too
             return _masked(episode, gates, blamed, f"{type(error).__name__}: {error}")
 

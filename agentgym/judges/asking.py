@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import AgentGymError, JudgeError, JudgeRefused, JudgeTruncated
+from agentgym.judges.escaping import defused
 from agentgym.judges.parsing import shortened, text_of
-from agentgym.judges.transcript import defused
 from agentgym.types import Episode, Message
 
 T = TypeVar("T")

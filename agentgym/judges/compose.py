@@ -72,7 +72,7 @@ class Weighted:
         failed = {name: s for name, s in found.items() if isinstance(s, JudgeError)}
         for name, error in failed.items():
             if self.parts[name][1] > 0:
-                raise JudgeError(f"{name}: {error}") from error
+                raise type(error)(f"{name}: {error}") from error
         scores = {name: s for name, s in found.items() if isinstance(s, Score)}
         remarks = [f"{name}: {s.reason}" for name, s in scores.items() if s.reason]
         remarks += [f"{name} failed: {error}" for name, error in failed.items()]

@@ -1,10 +1,7 @@
-r"""The transcript a judge reads: everything it must check, as data that can't speak to it.
+"""The transcript a judge reads: everything it must check, as data that can't speak to it.
 
 Each entry is one line of JSON whose keys are ours and whose texts, whoever wrote them, are JSON
-strings: messages, tool names, arguments, results. A text can't begin a line, close the block or
-look like a chat template's own signs, because every character that could (angle brackets and their
-look-alikes, bracketed tags, invisible and direction-changing characters) is written as its JSON
-escape: `<|im_end|>` reads `\u003c|im_end|\u003e`. Nothing is lost; any JSON reader gives it back.
+strings: messages, tool names, arguments, results; see `escaping` for what a text can't do there.
 
 The block stands between two marker lines with an id that is a hash of the judge's seed and the
 episode itself: the same in every run, and out of reach of whoever writes the episode.
@@ -15,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,7 +19,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from agentgym.errors import JudgeError
-from agentgym.types import Episode, Message, Record, ToolCall, clean_text
+from agentgym.judges.escaping import cut_middle, quoted
+from agentgym.types import Episode, Message, Record, ToolCall
 
 BEGIN = "<<<BEGIN TRANSCRIPT {id}>>>"
 """The line before the data; `{id}` stands for the block's marker id."""
@@ -41,8 +38,8 @@ class TranscriptLimits(Record):
     """How long a transcript may get."""
 
     max_tokens: int = Field(default=16_000, ge=200)
-    """For the whole transcript. Long results give way first, then long messages, then the middle of
-    the episode; the opening gives way after these, and the final answer last of all."""
+    """For the whole transcript. Task and final answer have a third of it each, if they need it. In
+    what is left, long results give way first, then long messages, then the oldest entries."""
     max_result_chars: int = Field(default=4_000, ge=_LEAST_CHARS)
     """For one tool result or argument text; what is too long is cut in the middle."""
     count_tokens: Callable[[str], int] | None = Field(default=None, repr=False)
@@ -96,59 +93,6 @@ def quotable_text(episode: Episode) -> str:
     return "\n".join([*parts, episode.answer or ""])
 
 
-# --- texts that can't be taken for anything else ------------------------------------------------
-
-_BRACKETED = re.compile(r"\[(?=[/|]|[A-Z][A-Z0-9_]+\]|[gs]MASK\]|e~\[)|\](?=~)")
-"""Control tokens without angle brackets: `[INST]`, `[/INST]`, `[|system|]`, `[gMASK]`, `]~b]`."""
-
-_ANGLES = frozenset("<>‹›«»˂˃ᐸᐳ≪≫⋘⋙⟨⟩⟪⟫〈〉〈〉《》︿﹀❬❭❮❯❰❱⦑⦒⧼⧽◁▷")
-_STRUCTURE = frozenset('<>[]"\\|')
-"""What other characters must not become where a reader normalises (full-width quotes, …)."""
-_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Zl", "Zp"})
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
-
-
-class _Escapes(dict[int, str | int]):
-    """A table for `str.translate` that is filled as characters are met."""
-
-    def __missing__(self, code: int) -> str | int:
-        char = chr(code)
-        is_selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
-        plain = "" if char.isascii() else unicodedata.normalize("NFKD", char)
-        is_structure = char in _ANGLES or not _STRUCTURE.isdisjoint(plain)
-        is_hidden = char not in "\n\t" and unicodedata.category(char) in _INVISIBLE_CATEGORIES
-        harmful = is_structure or is_hidden or is_selector or char in _INVISIBLE
-        self[code] = json.dumps(char)[1:-1] if harmful and not char.isascii() else code
-        if harmful and char.isascii():
-            self[code] = f"\\u{code:04x}"
-        return self[code]
-
-
-_ESCAPES = _Escapes()
-
-
-def defused(text: str) -> str:
-    """A text in which what could pass for a marker or a control token is written as its escape."""
-    return _BRACKETED.sub(lambda m: f"\\u{ord(m[0]):04x}", clean_text(text).translate(_ESCAPES))
-
-
-def quoted(text: str) -> str:
-    """A text as a JSON string that is `defused`; `json.loads` gives the text back."""
-    return defused(json.dumps(clean_text(text), ensure_ascii=False))
-
-
-def cut_middle(text: str, limit: int | None) -> str:
-    """A text as `quoted`, or its two ends around how many characters are missing between them.
-
-    The number stands outside the strings, so a text can't pretend that something was cut from it:
-    `["begin", {"characters_cut": 5000}, "end"]`.
-    """
-    if limit is None or len(text) <= limit:
-        return quoted(text)
-    head, tail = text[: (limit + 1) // 2], text[len(text) - limit // 2 :]
-    return f'[{quoted(head)}, {{"characters_cut": {len(text) - limit}}}, {quoted(tail)}]'
-
-
 # --- entries ------------------------------------------------------------------------------------
 
 _RESULT, _TEXT, _OPENING, _LAST = range(4)
@@ -180,7 +124,7 @@ def _shown_on_request(episode: Episode, show: Collection[Shown]) -> Iterator[_En
         if given[name] is None:
             raise JudgeError(
                 f"the rubric asks for {{{name}}}, and the episode of {episode.task.task_id!r} has "
-                "none: a trace keeps neither, and not every env gives them"
+                "none; take it out of the rubric or have the env give it (no trace has a reference)"
             )
         yield _Entry(_OPENING, {}, {name: _as_text(given[name])})
 
@@ -298,11 +242,12 @@ def _fitted(entries: Sequence[_Entry], limits: TranscriptLimits) -> list[str]:
     lines = lines_of()
     if length(lines) <= limits.max_tokens:
         return lines
-    for limit in _ever_shorter(entries, _OPENING):
-        if length(lines, _OPENING) <= limits.max_tokens // 2:
-            break
-        allowed[_OPENING] = limit  # a huge opening must not crowd out what was done
-        lines = lines_of()
+    for rank in (_OPENING, _LAST):  # neither a huge task nor a huge answer crowds out what was done
+        for limit in _ever_shorter(entries, rank):
+            if length(lines, rank) <= limits.max_tokens // 3:
+                break
+            allowed[rank] = limit
+            lines = lines_of()
     for rank in (_RESULT, _TEXT):
         for limit in _ever_shorter(entries, rank, allowed[rank]):
             if length(lines) <= limits.max_tokens:
