@@ -94,6 +94,11 @@ class EndpointError(AgentGymError):
         self.status = status
         self.usage = usage
 
+    @property
+    def refuses_caller(self) -> bool:
+        """Whether no further call will fare better: wrong key, no credit, budget used up."""
+        return self.status in (401, 402)
+
 
 class ContextOverflow(EndpointError):
     """The conversation no longer fits the model's context; the episode is truncated, not failed."""

@@ -40,7 +40,7 @@ from agentgym.clients.wire import (
     request_body,
 )
 from agentgym.errors import EndpointError
-from agentgym.metering import charge
+from agentgym.metering import charge, report_refusal
 from agentgym.types import Message, ToolSpec, Usage
 
 logger = logging.getLogger(__name__)
@@ -194,6 +194,8 @@ class ChatClient:
         except EndpointError as error:
             call.failed = True
             error.usage = call.bill
+            if error.refuses_caller:
+                report_refusal(self.endpoint.role, str(error))
             raise
         finally:
             # A cancelled call counts if it was billed.

@@ -8,18 +8,14 @@ loop and close with it; nobody has to remember to close them.
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
-from agentgym.errors import ConfigError, EndpointError
-from agentgym.metering import report_refusal
+from agentgym.errors import ConfigError
 from agentgym.roles import read_endpoint
 from agentgym.types import Message, ToolSpec
 
@@ -30,10 +26,6 @@ EndpointLike: TypeAlias = Endpoint | Mapping[str, Any] | ModelClient
 """What stands for a model in an environment's parameters."""
 
 ClientMaker: TypeAlias = Callable[[Endpoint], ModelClient]
-
-REFUSED = (401, 402)
-"""Statuses of an endpoint that refuses the caller: no further call will fare better."""
-_CLOSE_S = 5.0
 
 _shared: dict[str, SharedClient] = {}
 _lock = threading.Lock()
@@ -104,9 +96,6 @@ class SharedClient:
 
     def __init__(self, client: ChatClient) -> None:
         self._client = client
-        self._closers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncIterator[None]] = (
-            WeakKeyDictionary()
-        )
 
     @property
     def endpoint(self) -> Endpoint:
@@ -128,13 +117,7 @@ class SharedClient:
         session: str | None = None,
     ) -> Completion:
         """Answer the conversation; see `ModelClient.complete`."""
-        await self._close_with_loop()
-        try:
-            return await self._client.complete(messages, tools, sampling, session=session)
-        except EndpointError as error:
-            if error.status in REFUSED:
-                report_refusal(self.endpoint.role, str(error))
-            raise
+        return await self._client.complete(messages, tools, sampling, session=session)
 
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
         """Make one tiny request to see that endpoint, key and model are right.
@@ -142,7 +125,6 @@ class SharedClient:
         Raises:
             EndpointError: If they are not; one line that says why.
         """
-        await self._close_with_loop()
         await self._client.preflight(tools)
 
     async def release(self, session: str) -> None:
@@ -151,39 +133,3 @@ class SharedClient:
 
     async def aclose(self) -> None:
         """Nothing: others use the client too, and its connections close with their loop."""
-
-    async def close_connections(self) -> None:
-        """Close the running loop's connections now; the next call makes new ones."""
-        await self._client.aclose()
-
-    def close_from_outside(self) -> None:
-        """Close the connections of every loop that still runs, in another thread than this."""
-        for loop in list(self._closers):
-            if loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(self._client.aclose(), loop)
-                with suppress(TimeoutError):
-                    closing.result(_CLOSE_S)
-
-    async def _close_with_loop(self) -> None:
-        """See that the running loop's connections are closed when it ends.
-
-        `asyncio.run` closes the asynchronous generators that its loop has begun, so one that waits
-        in the middle is told of the end while connections can still be closed.
-        """
-        loop = asyncio.get_running_loop()
-        if loop not in self._closers:
-            closer = self._closers[loop] = self._at_end_of_loop()
-            await anext(closer)
-
-    async def _at_end_of_loop(self) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await self._client.aclose()
-
-
-@atexit.register
-def _close_what_is_open() -> None:
-    """Close the connections of loops that end with the process, untold: plain code's, a REPL's."""
-    for client in _shared.values():
-        client.close_from_outside()

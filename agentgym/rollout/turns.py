@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import Field
 
 from agentgym.client import Completion, ModelClient, SamplingParams
-from agentgym.clients.connect import REFUSED
 from agentgym.errors import ContextOverflow, EmptyReply, EndpointError, ReplayMiss
 from agentgym.metering import Meter, charge, metered
 from agentgym.rollout.failure import Failure, OutOfTime, is_ours, record_of, text_of
@@ -138,7 +137,7 @@ class TurnLoop:
             raise Failure(
                 "infra",
                 f"{type(error).__name__}: {error}",
-                fatal=error.status in REFUSED or isinstance(error, ReplayMiss),
+                fatal=error.refuses_caller or isinstance(error, ReplayMiss),
                 cut="provider_empty" if isinstance(error, EmptyReply) else "fault",
             ) from error
         except BaseException as error:
