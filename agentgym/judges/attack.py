@@ -17,7 +17,7 @@ import json
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
@@ -296,7 +296,7 @@ def _compared(attack: Attack, verdict: Verdict, control: Verdict) -> AttackResul
     )
 
 
-def _values(verdict: Verdict) -> Mapping[str, float]:
+def _values(verdict: Verdict) -> dict[str, float]:
     """Everything in a verdict that an attack could raise."""
     if verdict.masked:
         return {}

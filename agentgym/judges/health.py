@@ -41,6 +41,8 @@ class Judgement(Record):
     verdict: Verdict
     latency_s: Finite = Field(ge=0)
     """Seconds from the question to the verdict, re-asking included."""
+    reordered: bool = False
+    """Whether the criteria were asked for in another order."""
 
     def value(self, criterion: str) -> float | None:
         """What a criterion got; None if the judgement failed or lacks it."""
@@ -70,6 +72,9 @@ class CriterionHealth(Record):
     """Standard deviation between judgements of one case; see `pooled_spread`."""
     flips: Proportion
     """Cases judged several times whose value differed by more than the tolerance."""
+    moved: Proportion
+    """Cases whose value changed by more than the tolerance when the criteria stood in another order;
+    more than `flips` says that the order matters."""
     constant: bool
     """Whether every judgement gave the same value though the labels differ: a broken judge."""
 
@@ -157,6 +162,7 @@ class HealthCheck:
         repeats: Judgements per case; two or more show the spread.
         concurrency: Judgements at once.
         tolerance: How far a value may be from its label and still count as right.
+        reordered: The same judge with its criteria in another order, asked once for each case.
         on_judgement: Called after each judgement.
         clock: Seconds, from any origin.
 
@@ -172,6 +178,7 @@ class HealthCheck:
         repeats: int = 3,
         concurrency: int = 16,
         tolerance: float = 0.25,
+        reordered: Judge | None = None,
         on_judgement: Callable[[Judgement], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -180,7 +187,9 @@ class HealthCheck:
                 "repeats and concurrency must be at least 1 and tolerance at least 0, got "
                 f"{repeats}, {concurrency}, {tolerance}"
             )
-        self._scoring = Scoring(judge=judge, gates=())
+        scorings = [Scoring(judge=judge)] * repeats
+        scorings += [Scoring(judge=reordered)] if reordered is not None else []
+        self._scorings = scorings
         self._gold = gold
         self._repeats = repeats
         self._tolerance = tolerance
@@ -198,18 +207,27 @@ class HealthCheck:
     async def run(self) -> HealthReport:
         """Judge everything."""
         async with asyncio.TaskGroup() as group:
-            for repeat in range(self._repeats):
+            for repeat in range(len(self._scorings)):
                 for case in self._gold.cases:
                     group.create_task(self._judge(case, repeat))
         return self.report
 
+    @property
+    def total(self) -> int:
+        """Judgements to make."""
+        return len(self._scorings) * len(self._gold)
+
     async def _judge(self, case: GoldCase, repeat: int) -> None:
         async with self._slots:
             started = self._clock()
-            verdict = await self._scoring.verdict(case.episode)
+            verdict = await self._scorings[repeat].verdict(case.episode)
             latency_s = self._clock() - started
         judgement = Judgement(
-            case_id=case.case_id, repeat=repeat, verdict=verdict, latency_s=latency_s
+            case_id=case.case_id,
+            repeat=repeat,
+            verdict=verdict,
+            latency_s=latency_s,
+            reordered=repeat >= self._repeats,
         )
         self.judgements.append(judgement)
         if self._on_judgement is not None:
@@ -255,7 +273,7 @@ def health_report(
             spent[role] = spent[role] + usage if role in spent else usage
     return HealthReport(
         n_cases=len({j.case_id for j in judgements}),
-        repeats=max((j.repeat for j in judgements), default=-1) + 1,
+        repeats=max((j.repeat for j in judgements if not j.reordered), default=-1) + 1,
         criteria={name: _criterion(name, gold, judgements, tolerance) for name in names},
         failed=Proportion(count=len(failed), n=len(judgements)),
         reasked=Proportion(count=sum(n > fewest for n in calls), n=len(judgements)),
@@ -270,10 +288,15 @@ def _criterion(
     name: str, gold: GoldSet, judgements: Sequence[Judgement], tolerance: float
 ) -> CriterionHealth:
     by_case: dict[str, list[float]] = {}
+    otherwise: dict[str, float] = {}
     for judgement in judgements:
         value = judgement.value(name)
-        if value is not None:
+        if value is not None and judgement.reordered:
+            otherwise[judgement.case_id] = value
+        elif value is not None:
             by_case.setdefault(judgement.case_id, []).append(value)
+    in_both = [case_id for case_id in otherwise if case_id in by_case]
+    moved = [abs(otherwise[case_id] - by_case[case_id][0]) > tolerance for case_id in in_both]
     labelled = [
         (length_of(case.episode), label, by_case[case.case_id])
         for case in gold.cases
@@ -292,6 +315,7 @@ def _criterion(
         length_bias=correlation([math.log(length) for length, _, _ in labelled], errors),
         spread=pooled_spread(repeated),
         flips=Proportion(count=flips, n=len(repeated)),
+        moved=Proportion(count=sum(moved), n=len(moved)),
         constant=len(set(judged)) == 1 and len(set(expected)) > 1,
     )
 

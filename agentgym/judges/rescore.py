@@ -192,7 +192,8 @@ class Rescoring:
 
         Traces that share a group are judged together if the judge compares them.
         """
-        chosen, rest = [], []
+        chosen: list[list[Trace]] = []
+        rest: list[list[Trace]] = []
         for batch in self._batches(traces):
             wanted = any(self._is_wanted(trace) for trace in batch)
             (chosen if wanted else rest).append(batch)
