@@ -102,7 +102,7 @@ def forbidden_tool(
     """
     given: Any = [tools] if isinstance(tools, str) else tools
     names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else ()
-    if not names or not all(isinstance(each, str) for each in names):
+    if not names or not all(isinstance(each, str) and each for each in names):
         raise ConfigError(f"gate {name!r}: tools is a list of tool names, got {tools!r:.100}")
 
     def tripped(episode: Episode) -> int:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agentgym.errors import ConfigError, JudgeError
 from agentgym.judge import STANDARD_GATES, Gate, Score, Scoring, resolve_gates
+from agentgym.metering import Meter, charge, metered
 from agentgym.testing.envs import CounterEnv, QuizEnv
 from agentgym.testing.messages import calling, tool_call
-from agentgym.types import Episode, Task, ToolCall, Turn, Verdict
+from agentgym.types import Episode, Task, ToolCall, Turn, Usage, Verdict
 
 
 class Fixed:
@@ -88,6 +89,8 @@ def test_each_standard_gate_passes_the_honest_and_trips_on_the_attack(
     assert tripped.gates == {**dict.fromkeys(STANDARD_GATES, False), name: True}
     assert tripped.reward == pytest.approx(1.0 - penalty)
     assert (tripped.failure_class, tripped.masked) == ("policy", False)
+    count = 2 if name == "malformed_call" else 1
+    assert tripped.gate_counts == {**dict.fromkeys(STANDARD_GATES, 0), name: count}
 
 
 def test_gates_add_up_and_stay_in_the_range():
@@ -261,3 +264,115 @@ def test_the_step_of_a_masked_episode_returns_zero_and_says_so():
 def test_env_refuses_wrong_gates_when_made():
     with pytest.raises(ConfigError, match="no standard gate 'x'"):
         CounterEnv(gates=["x"])
+
+
+def spending(outcome):
+    def judge():
+        charge("judge", Usage(prompt_tokens=90, completion_tokens=10, cost_usd=0.5))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return judge
+
+
+@pytest.mark.parametrize("outcome", [Score(total=1.0), JudgeError("no"), RuntimeError("a bug")])
+def test_what_judging_cost_is_in_the_verdict_also_of_a_failed_one(outcome):
+    with metered(Meter()) as around:
+        found = verdict(spending(outcome))
+    assert found.spent == {"judge": Usage(prompt_tokens=90, completion_tokens=10, cost_usd=0.5)}
+    assert around.by_role == found.spent
+    assert verdict(Score(total=1.0)).spent == {}
+
+
+class JudgeUpToTwo(Fixed):
+    highest = 2.0
+
+
+def test_the_default_range_reaches_up_to_the_judges_best():
+    assert Scoring(judge=Fixed(None)).reward_range == (-1.0, 1.0)
+    assert Scoring(judge=JudgeUpToTwo(None)).reward_range == (-1.0, 2.0)
+    assert Scoring(judge=JudgeUpToTwo(None), reward_range=(0.0, 1.0)).reward_range == (0.0, 1.0)
+    assert CounterEnv().scoring.reward_range == (-1.0, 1.0)
+
+
+class Comparing:
+    """A group judge that gives what it was told to."""
+
+    inline = True
+
+    def __init__(self, *outcomes):
+        self.outcomes = outcomes
+        self.seen = []
+
+    async def score_group(self, episodes):
+        self.seen.append([e.answer for e in episodes])
+        charge("judge", Usage(calls=2, prompt_tokens=10, cost_usd=0.3))
+        if len(self.outcomes) == 1 and isinstance(self.outcomes[0], BaseException):
+            raise self.outcomes[0]
+        return self.outcomes
+
+
+def verdicts(judge, *episodes):
+    return asyncio.run(Scoring(judge=judge, gates=resolve_gates(None)).verdicts(episodes))
+
+
+def test_a_group_is_judged_together_with_gates_of_each_its_own():
+    judge = Comparing(Score(total=1.0), JudgeError("no idea"), Score(total=0.5))
+    found = verdicts(judge, episode(answer="a"), episode(answer="b"), episode(turns=(MALFORMED,)))
+    assert judge.seen == [["a", "b", "42"]]
+    assert [v.reward for v in found] == [1.0, None, pytest.approx(0.2)]
+    assert [v.judge_failed for v in found] == [False, True, False]
+
+
+def test_a_broken_episode_stays_out_of_the_comparison():
+    broken = episode(
+        **{**TRUNCATED, "truncation_reason": "fault"}, failure_class="simulator", error="E"
+    )
+    judge = Comparing(Score(total=1.0), Score(total=0.0))
+    found = verdicts(judge, episode(answer="a"), broken, episode(answer="c"))
+    assert judge.seen == [["a", "c"]]
+    assert [(v.reward, v.failure_class) for v in found] == [
+        (1.0, None), (None, "simulator"), (0.0, None)
+    ]  # fmt: skip
+
+
+def test_the_cost_of_a_joint_judgement_adds_up_over_the_group():
+    found = verdicts(Comparing(*[Score(total=0.0)] * 3), *[episode()] * 3)
+    shares = [v.spent["judge"] for v in found]
+    total = sum(shares, Usage(calls=0))
+    assert (total.calls, total.prompt_tokens) == (2, 10)
+    assert total.cost_usd == pytest.approx(0.3)
+    assert [share.prompt_tokens for share in shares] == [4, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        Comparing(JudgeError("no")),
+        Comparing(RuntimeError("a bug")),
+        Comparing(Score(total=1.0)),
+        Comparing(*[Score(total=1.0)] * 3),
+        Comparing(1.0, None),
+    ],
+)
+def test_a_failed_comparison_masks_the_whole_group(judge):
+    found = verdicts(judge, episode(), episode())
+    assert [(v.reward, v.judge_failed) for v in found] == [(None, True)] * 2
+
+
+def test_a_judge_of_groups_can_not_score_one_alone():
+    scoring = Scoring(judge=Comparing(Score(total=1.0)))
+    assert scoring.judges_groups
+    found = asyncio.run(scoring.verdict(episode()))
+    assert (found.reward, found.judge_failed) == (None, True)
+    assert "Scoring.verdicts" in found.reason
+
+
+def test_a_judge_of_single_episodes_judges_a_group_one_by_one():
+    class Waiting(Fixed):
+        inline = False
+
+    for judge in (Fixed(Score(total=0.5)), Waiting(Score(total=0.5))):
+        assert not Scoring(judge=judge).judges_groups
+        assert [v.reward for v in verdicts(judge, episode(), episode())] == [0.5, 0.5]
