@@ -487,23 +487,32 @@ RESULTS = (
 ANSWERS = (
     st.builds(result, RESULTS, CHANGES)
     | st.builds(error, st.sampled_from(["Not found.", "Not allowed."]))
-    | st.just("nonsense")
+    | st.just({"answer": "nonsense"})
 )
-HONEST = "honest"
+KINDS = st.sampled_from(["honest", "honest", "stale", "altered", "short", "denied"])
 
 
-def honest(world, name, arguments):
-    """An answer that fits: without it, random ones would hardly get past the first call."""
+def made_up(kind, world, name, arguments):
+    """An answer that fits, or that is nearly right: random ones hardly get past the first call."""
     known, key = world.state.get("booking", {}), arguments.get("id")
-    if name == "create_booking":
-        taken = {*known, *world.deleted.get("booking", ())}
-        free = next(k for k in (f"B{i}" for i in range(1, 99)) if k not in taken)
-        return result({"id": free, "name": arguments["name"]})
-    if name == "list_bookings":
-        return result({"bookings": list(known.values())})
+    gone = [{"id": each} for each in world.deleted.get("booking", ())]
+    if kind == "denied":
+        return error("Not found.")
     if name == "cancel_booking":
         return result({"ok": True})
-    return result({**known.get(key, {"id": key}), **arguments})
+    if name == "list_bookings":
+        listed = list(known.values())
+        if kind == "stale":
+            listed += gone
+        if kind == "altered":
+            listed = [{**each, "seats": 9} for each in listed]
+        return result({"bookings": listed[1:] if kind == "short" else listed})
+    if name == "create_booking":
+        taken = set() if kind == "stale" else {*known, *world.deleted.get("booking", ())}
+        key = next(k for k in (f"B{i}" for i in range(1, 99)) if k not in taken)
+        return result({"id": key, "name": arguments["name"]})
+    answer = {**known.get(key, {"id": key}), **arguments}
+    return result({**answer, "seats": 9} if kind == "altered" else answer)
 
 
 CALLS = (
@@ -554,15 +563,17 @@ class Observer:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(CALLS, st.just(HONEST) | ANSWERS), min_size=1, max_size=15))
+@given(st.lists(st.tuples(CALLS, KINDS | ANSWERS), min_size=1, max_size=20))
 def test_nothing_inconsistent_is_ever_delivered_whatever_the_model_says(steps):
     """What was created is found and what was deleted is gone, or the episode is masked."""
 
     async def play():
         world, observer = SimulatedWorld(tools=TOOLS, seed=0), Observer()
         for (name, arguments), answer in steps:
-            fits = honest(world, name, arguments)
-            backend = Backend(fits if answer is HONEST else answer, fits)
+            fits = made_up("honest", world, name, arguments)
+            if isinstance(answer, str):
+                answer = made_up(answer, world, name, arguments)
+            backend = Backend(answer, fits)
             try:
                 outcome = await HostedTools(backend).call(world, name, arguments)
             except ToolError as refusal:
