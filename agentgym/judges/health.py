@@ -73,7 +73,7 @@ class CriterionHealth(Record):
     flips: Proportion
     """Cases judged several times whose value differed by more than the tolerance."""
     moved: Proportion
-    """Cases whose value changed by more than the tolerance when the criteria stood in another order;
+    """Cases whose value changed by more than the tolerance with the criteria in another order;
     more than `flips` says that the order matters."""
     constant: bool
     """Whether every judgement gave the same value though the labels differ: a broken judge."""

@@ -196,14 +196,22 @@ def quoted_in(messages: Sequence[Message]) -> str:
     """What the transcripts quote, with the escapes undone, as a model repeats it."""
     blocks = [m[1] for message in messages for m in _BLOCK.finditer(_text(message))]
     text = "\n".join(blocks) if blocks else "\n".join(map(_text, messages))
-    texts: list[str] = []
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            value = line
-        texts += map(str, value.values()) if isinstance(value, dict) else [str(value)]
-    return "\n".join(texts)
+    return "\n".join(t for line in filter(str.strip, text.splitlines()) for t in _texts_of(line))
+
+
+def _texts_of(line: str) -> Iterator[str]:
+    """The strings and numbers in a line of JSON; a line that is none, as it is."""
+    try:
+        values = [json.loads(line)]
+    except ValueError:
+        yield line
+        return
+    while values:
+        value = values.pop(0)
+        if isinstance(value, dict | list):
+            values[:0] = value.values() if isinstance(value, dict) else value
+        else:
+            yield str(value)
 
 
 def _text(message: Message) -> str:
