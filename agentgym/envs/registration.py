@@ -11,6 +11,7 @@ import gymnasium
 NAMESPACE = "agentgym"
 
 ENTRY_POINTS = {
+    f"{NAMESPACE}/ToolWorld-v0": "agentgym.envs.toolworld.env:ToolWorldEnv",
     f"{NAMESPACE}/WebShop-v0": "agentgym.envs.webshop.env:WebShopEnv",
 }
 """Where each environment's class is, by id."""
