@@ -8,15 +8,18 @@ import json
 import os
 import sys
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentgym
+from agentgym.cli._endpoints import RunEndpoints, endpoints_table, preflight
 from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
 from agentgym.cli._table import summary_table
-from agentgym.client import Endpoint, ModelClient, SamplingParams, public_url
+from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
+from agentgym.roles import ROLES, Roles
 from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 _SAME_ON_RESUME = (
     *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
-    *("tool_calls", "extra_body"),
+    *("tool_calls", "extra_body", "simulator", "judge"),
 )
 _SHORTEST_SECRET = 8  # shorter values (EMPTY, none, …) would blot out ordinary text
 _SAME_LIMITS = ("max_turns", "max_episode_tokens")
@@ -45,9 +48,7 @@ class RolloutCommand:
             if self._env_kwargs.get("split", args.split) != args.split:
                 raise ConfigError("split is given twice: by --split and by --env-kwargs")
             self._env_kwargs["split"] = args.split
-        self._extra_body = key_values(args.extra_body)
-        self._endpoint: Endpoint | None = None
-        self._check_policy()
+        self._endpoints = RunEndpoints(args)
         if args.samples < 1:
             raise ConfigError(f"--samples must be at least 1, got {args.samples}")
         if args.retry_masked and not args.resume:
@@ -61,6 +62,9 @@ class RolloutCommand:
             max_tokens=args.max_tokens,
         )
         self._limits = self._read_limits()
+        self._endpoints.use(self._limits)
+        self._roles = Roles()
+        self._given_kwargs: dict[str, Any] = {}
         self._out: Path = args.out or fresh_folder(args.env.rpartition(":")[2])
 
     def run(self) -> int:
@@ -71,6 +75,7 @@ class RolloutCommand:
         """
         from agentgym.rollout.source import EnvSource
 
+        self._add_models()
         env = EnvSource(self._args.env, self._env_kwargs).make()
         try:
             core = env.unwrapped
@@ -78,7 +83,7 @@ class RolloutCommand:
                 raise ConfigError(
                     f"{self._args.env} is no agentgym environment; `agentgym envs` lists them"
                 )
-            client = self._client(core)
+            scripted = self._scripted(core)
             requests = self._requests(core)
             tools = core.toolbox.specs
         finally:
@@ -86,7 +91,8 @@ class RolloutCommand:
         interrupted = False
         if requests:
             try:
-                asyncio.run(self._play(client, requests, tools))
+                with self._models():
+                    asyncio.run(self._play(scripted, requests, tools))
             except KeyboardInterrupt:
                 interrupted = True
                 print(f"agentgym: interrupted{self._how_to_go_on()}", file=sys.stderr)
@@ -102,16 +108,21 @@ class RolloutCommand:
 
     # --- checking -----------------------------------------------------------------------------
 
-    def _check_policy(self) -> None:
-        args = self._args
-        if args.policy and (args.base_url or args.model):
-            raise ConfigError("give either --policy, or --base-url and --model")
-        if args.policy and args.extra_body:
-            raise ConfigError("--extra-body goes with --base-url and --model")
-        if args.policy and args.no_request_seed:
-            raise ConfigError("--no-request-seed goes with --base-url and --model")
-        if not args.policy and not (args.base_url and args.model):
-            raise ConfigError("say who plays: --base-url and --model, or --policy (such as rule)")
+    def _add_models(self) -> None:
+        """Give the env its models, and see that every key is there."""
+        from agentgym.rollout.hosted import hosted_kwargs
+
+        for role in self._endpoints.by_flag:
+            if role in self._env_kwargs:
+                raise ConfigError(f"the {role} is given twice: by --{role}-… and by --env-kwargs")
+        roles = self._endpoints.roles
+        self._given_kwargs = dict(self._env_kwargs)
+        self._env_kwargs, unused = hosted_kwargs(self._args.env, self._env_kwargs, roles)
+        self._endpoints.check_taken(self._args.env, unused)
+        elsewhere = {role for role in (*unused, *self._given_kwargs) if role in ROLES}
+        self._roles = roles.model_copy(update=dict.fromkeys(elsewhere))
+        if not self._args.replay:
+            self._roles.check_keys()
 
     def _read_limits(self) -> Limits:
         from agentgym.rollout import Limits
@@ -119,32 +130,20 @@ class RolloutCommand:
         args = self._args
         return checked(
             Limits,
-            concurrency=args.concurrency,
+            concurrency=self._endpoints.concurrency(),
             max_turns=args.max_turns,
             max_episode_tokens=args.max_episode_tokens,
             episode_timeout_s=args.episode_timeout,
         )
 
-    def _client(self, env: AgentEnv) -> ModelClient:
-        args = self._args
-        if args.policy:
-            from agentgym.clients import ScriptedClient
-            from agentgym.rollout.policies import named_policy
+    def _scripted(self, env: AgentEnv) -> ModelClient | None:
+        """The env's own policy, if one was asked for."""
+        if not self._args.policy:
+            return None
+        from agentgym.clients import ScriptedClient
+        from agentgym.rollout.policies import named_policy
 
-            return ScriptedClient(named_policy(env, args.policy, seed=args.seed))
-        from agentgym.clients.chat import ChatClient
-
-        self._endpoint = checked(
-            Endpoint,
-            base_url=args.base_url,
-            model=args.model,
-            api_key_env=args.api_key_env,
-            # The engine's slots are the only queue, so that no episode's clock runs in another.
-            max_concurrency=self._limits.concurrency,
-            extra_body=self._extra_body,
-            dialect={"tools": args.tool_calls == "native", "seed": not args.no_request_seed},
-        )
-        return ChatClient(self._endpoint)
+        return ScriptedClient(named_policy(env, self._args.policy, seed=self._args.seed))
 
     def _requests(self, env: AgentEnv) -> list[EpisodeRequest]:
         """The episodes to play, and the folder checked."""
@@ -217,20 +216,27 @@ class RolloutCommand:
 
     @property
     def _policy_name(self) -> str:
-        return str(self._args.policy or self._args.model)
+        policy = self._endpoints.policy
+        return policy.model if policy is not None else str(self._args.policy)
 
     def _config(self) -> dict[str, Any]:
         """The run's parameters, without credentials."""
+        from agentgym.rollout.source import public_kwargs
+
         args = self._args
-        config = {
+        policy = self._roles.policy
+        return {
             "agentgym": agentgym.__version__,
             "env": args.env,
-            "env_kwargs": self._env_kwargs,
+            "env_kwargs": public_kwargs(self._given_kwargs),
             "policy": self._policy_name,
-            "base_url": None,
-            "tool_calls": args.tool_calls,
-            "request_seed": not args.no_request_seed,
-            "extra_body": self._extra_body,
+            "base_url": public_url(policy.base_url) if policy else None,
+            "tool_calls": "native" if policy is None or policy.dialect.tools else "text",
+            "request_seed": policy is None or policy.dialect.seed,
+            "extra_body": policy.extra_body if policy else {},
+            "simulator": self._roles.simulator.model if self._roles.simulator else None,
+            "judge": self._roles.judge.model if self._roles.judge else None,
+            "roles": self._roles.public(),
             "n": args.n,
             "tasks": args.task,
             "samples": args.samples,
@@ -238,48 +244,58 @@ class RolloutCommand:
             "sampling": self._sampling.model_dump(mode="json"),
             "limits": self._limits.model_dump(mode="json"),
         }
-        if args.base_url:
-            config["base_url"] = public_url(args.base_url)
-        return config
+
+    def _models(self) -> AbstractContextManager[Any]:
+        """Where models answer from, and where to that is recorded."""
+        from agentgym.clients import recording, replaying
+
+        if self._args.replay:
+            return replaying(self._args.replay)
+        return recording(self._args.record) if self._args.record else nullcontext()
 
     async def _play(
-        self, client: Any, requests: list[EpisodeRequest], tools: tuple[ToolSpec, ...]
+        self,
+        scripted: ModelClient | None,
+        requests: list[EpisodeRequest],
+        tools: tuple[ToolSpec, ...],
     ) -> None:
+        from agentgym.clients import connect
         from agentgym.rollout import Engine
         from agentgym.traces import TraceWriter
 
-        try:
-            if not self._args.policy:
-                await client.preflight(tools)
-            # First, so that whatever a kill leaves behind can be gone on with.
-            write_json(self._config_file, self._config_json())
-            with TraceWriter(self._traces, secrets=self._secrets()) as writer:
-                engine = Engine(
-                    self._args.env,
-                    client=client,
-                    sampling=self._sampling,
-                    env_kwargs=self._env_kwargs,
-                    limits=self._limits,
-                    writer=writer,
-                    progress=not self._args.quiet,
-                    policy_name=self._policy_name,
-                )
-                async with engine:
-                    async for _ in engine.run(requests):
-                        pass
-        finally:
-            await client.aclose()
+        clients = {role: connect(endpoint) for role, endpoint in self._roles.filled().items()}
+        if not self._args.replay:
+            await preflight(clients, tools)
+        if clients and not self._args.quiet:
+            print(endpoints_table(self._roles), file=sys.stderr)
+        # First, so that whatever a kill leaves behind can be gone on with.
+        write_json(self._config_file, self._config_json())
+        with TraceWriter(self._traces, secrets=self._secrets()) as writer:
+            engine = Engine(
+                self._args.env,
+                client=scripted or clients["policy"],
+                sampling=self._sampling,
+                env_kwargs=self._env_kwargs,
+                limits=self._limits,
+                writer=writer,
+                progress=not self._args.quiet,
+                policy_name=self._policy_name,
+            )
+            async with engine:
+                async for _ in engine.run(requests):
+                    pass
 
     def _config_json(self) -> str:
         return self._redacted(json.dumps(self._config(), indent=2, ensure_ascii=False))
 
     def _secrets(self) -> list[str]:
-        if self._endpoint is None:  # an env's tools may still read the environment
+        filled = self._roles.filled()
+        if not filled:  # an env's tools may still read the environment
             key = os.environ.get("OPENAI_API_KEY", "").strip()
             return [key] if len(key) >= _SHORTEST_SECRET else []
         from agentgym.clients.failures import secrets_of
 
-        return secrets_of(self._endpoint)
+        return [secret for endpoint in filled.values() for secret in secrets_of(endpoint)]
 
     def _redacted(self, text: str) -> str:
         for secret in self._secrets():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentgym.types import Usage
+
 if TYPE_CHECKING:
     from agentgym.rollout.summary import Mean, Rate, Summary
 
@@ -25,20 +27,39 @@ def summary_table(summary: Summary) -> str:
     for name, mean in summary.components.items():
         where = f" (in {mean.n} episodes)" if mean.n != summary.n_scored else ""
         rows.append((name, _mean(mean) + where))
-    for role, usage in summary.usage.items():
-        mark = ", estimated" if usage.estimated else ""
-        text = (
-            f"{usage.prompt_tokens:,} in ({usage.cached_tokens:,} cached), "
-            f"{usage.completion_tokens:,} out ({usage.reasoning_tokens:,} reasoning), "
-            f"{usage.calls:,} calls{mark}"
-        )
-        rows.append((f"tokens {role}", text))
+    if summary.drifted is not None:
+        rows.append(("judge drift", f"known in {summary.drifted} of {summary.n_total} episodes"))
+    rows += [(f"tokens {role}", _usage(usage)) for role, usage in summary.usage.items()]
+    if len(summary.usage) > 1:
+        rows.append(("cost", _cost(sum(summary.usage.values(), Usage(calls=0)))))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
 
 def _episodes(summary: Summary) -> str:
     return f"{summary.n_total} ({summary.n_scored} scored, {summary.n_tasks} tasks)"
+
+
+def _usage(usage: Usage) -> str:
+    troubles = [
+        f"{count:,} {what}"
+        for count, what in ((usage.retries, "retries"), (usage.failed_calls, "failed"))
+        if count
+    ]
+    trouble = f" ({', '.join(troubles)})" if troubles else ""
+    return (
+        f"{usage.prompt_tokens:,} in ({usage.cached_tokens:,} cached), "
+        f"{usage.completion_tokens:,} out ({usage.reasoning_tokens:,} reasoning), "
+        f"{usage.calls:,} calls{trouble}, {_cost(usage)}"
+    )
+
+
+def _cost(usage: Usage) -> str:
+    """Dollars; a figure that rests on an estimate says so, and an unknown one is no zero."""
+    mark = " (tokens estimated)" if usage.estimated else ""
+    if usage.cost_usd is None:
+        return f"cost unknown{mark}"
+    return f"${usage.cost_usd:,.4f}{mark}"
 
 
 def _mean(mean: Mean, *, digits: int = 4) -> str:

@@ -17,6 +17,9 @@ Examples:
     agentgym rollout --env agentgym/WebShop-v0 --base-url https://api.deepinfra.com/v1/openai \
         --model NAME --api-key-env DEEPINFRA_API_KEY --concurrency 32 -n 200
 
+  an env with a simulated user and a judge: one file says which models (docs/endpoints.md):
+    agentgym rollout --env agentgym/SupportDesk-v0 --roles roles.toml -n 50 --record calls.jsonl
+
   8 rollouts of each of 50 tasks, with the env's own parameters:
     agentgym rollout --env agentgym/WebShop-v0 --policy random -n 50 --samples 8 \
         --env-kwargs difficulty=easy max_turns=12
@@ -33,6 +36,8 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options, by what they are about."""
+    from agentgym.cli._endpoints import add_role_arguments
+
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(
         "--env",
@@ -54,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="the env's parameters",
     )
-    policy = parser.add_argument_group("policy: a model, or --policy")
+    policy = parser.add_argument_group("policy: a model (here or in --roles), or --policy")
     policy.add_argument("--base-url", help="OpenAI-compatible root, often ending in /v1")
     policy.add_argument("--model", help="the model's name on that server")
     policy.add_argument("--policy", help="one of the env's own, such as random, rule or oracle")
@@ -67,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     policy.add_argument(
         "--tool-calls",
         choices=("native", "text"),
-        default="native",
         help="text sends no tool list: for servers without a tool parser, envs with a text grammar",
     )
     policy.add_argument(
@@ -83,8 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="further request fields for this server, such as tool_choice=required",
     )
+    add_role_arguments(parser)
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--concurrency", type=int, help="episodes at once (default: 64)")
+    limits.add_argument(
+        "--concurrency",
+        type=int,
+        help="episodes at once (default: the policy's max_concurrency in --roles, or 64)",
+    )
     limits.add_argument("--max-turns", type=int, help="turns per episode, if below the env's cap")
     limits.add_argument("--max-episode-tokens", type=int, help="generated tokens per episode")
     limits.add_argument("--episode-timeout", type=float, metavar="S", help="seconds per episode")

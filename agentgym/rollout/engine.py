@@ -19,8 +19,9 @@ from agentgym.errors import RolloutStopped
 from agentgym.judge import Scoring
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
-from agentgym.rollout.episode import EpisodeRun, judge_together
-from agentgym.rollout.groups import Groups, Judged, JudgeGroup, Seat
+from agentgym.rollout.episode import EpisodeRun
+from agentgym.rollout.groups import Groups, JudgeGroup, Seat
+from agentgym.rollout.judging import Judged, judge_together
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.progress import Noting, Progress, Ticking, progress_for

@@ -13,21 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from agentgym.judge import Scoring
-from agentgym.metering import Meter
+from agentgym.rollout.judging import Judged
 from agentgym.rollout.request import EpisodeRequest
-from agentgym.types import Episode, Verdict
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What judging came to."""
-
-    verdict: Verdict
-    meter: Meter
-    """What it cost this episode, and which endpoints refuse to go on."""
-    seconds: float
-    """How long a slot of EVAL was held."""
-
+from agentgym.types import Episode
 
 JudgeGroup: TypeAlias = Callable[[Sequence[Episode], Scoring, str], Awaitable[list[Judged]]]
 """Judges episodes together, under the group's name; masks what fails and raises nothing."""

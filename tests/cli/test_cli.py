@@ -11,31 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import agentgym
-from agentgym.cli import command_names, main
+from agentgym.cli import command_names
 from agentgym.traces import read_traces
 
 ENV = "agentgym/WebShop-v0"
 SMALL = ["rollout", "--env", ENV, "--env-kwargs", "num_products=60", "--quiet"]
 RULE = [*SMALL, "--policy", "rule"]
-
-
-@pytest.fixture
-def agentgym_command(capsys, monkeypatch, tmp_path):
-    """Runs the command in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> tuple[int, str, str]:
-        code = main([str(arg) for arg in args])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def assert_one_line(err: str) -> None:
@@ -388,51 +374,6 @@ def test_resume_of_another_run_is_refused(agentgym_command):
 
 
 # --- with a server ----------------------------------------------------------------------------
-
-
-class ModelServer:
-    """A chat-completions server in a thread; `answer` maps a request's body to (status, body)."""
-
-    def __init__(self, answer) -> None:
-        outer = self
-        self.bodies: list[dict] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.bodies.append(body)
-                status, reply = answer(body)
-                data = json.dumps(reply).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.handle_error = lambda *args: None  # clients that went away
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def model_server():
-    made = []
-
-    def make(answer) -> ModelServer:
-        made.append(ModelServer(answer))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
 
 
 def says(text: str):
