@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agentgym.errors import ConfigError
 from agentgym.types import Finite, Record, in_one_line
@@ -26,20 +26,22 @@ RESERVED_NAMES = frozenset({"reason", "criteria", "scores", "id"})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class _Config(Record):
-    """A record whose own construction tells a fault as `ConfigError`."""
+class _Configured(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes a record's own construction tell a fault as `ConfigError`.
 
-    if not TYPE_CHECKING:  # mypy keeps the fields' signature
+    Not in `__init__`, which pydantic would call for every record inside another one, too, losing
+    the fields' places.
+    """
 
-        def __init__(self, **fields: Any) -> None:
-            try:
-                super().__init__(**fields)
-            except ValidationError as error:
-                what = type(self).__name__.lower()
-                raise ConfigError(f"{what} {fields.get('name')!r}: {in_one_line(error)}") from error
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        try:
+            return super().__call__(*args, **fields)
+        except ValidationError as error:
+            what = f"{cls.__name__.lower()} {fields.get('name', '')!r}"
+            raise ConfigError(f"{what}: {in_one_line(error)}") from error
 
 
-class Criterion(_Config):
+class Criterion(Record, metaclass=_Configured):
     """One thing a judge scores."""
 
     name: str
@@ -76,7 +78,7 @@ class Criterion(_Config):
         return (value - self.low) / (self.high - self.low)
 
 
-class Rubric(_Config):
+class Rubric(Record, metaclass=_Configured):
     """Criteria with weights, and what the judge is told beside them.
 
     The total of an episode is the sum over the criteria of weight times share of full marks, so it
@@ -166,6 +168,8 @@ def _faults(error: ValidationError, text: str) -> str:
     for fault in error.errors(include_url=False, include_context=False)[:5]:
         place = fault["loc"]
         message = fault["msg"].removeprefix("Value error, ")
+        if not isinstance(fault["input"], Mapping | list):
+            message += f" (got {fault['input']!r:.60})"
         field = ".".join(map(str, place))
         line = _line_of(text, place)
         where = ", ".join(filter(None, [f"line {line}" if line else "", field]))
