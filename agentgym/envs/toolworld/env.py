@@ -221,6 +221,11 @@ class ToolWorldEnv(AgentEnv):
                 raise SimulatorError(f"the simulator's result of {name!r}: {'; '.join(faults)}")
         return result
 
+    @property
+    def world(self) -> SimulatedWorld | None:
+        """The running episode's world, for audits of a tool simulator; None before `reset`."""
+        return self._world
+
     def outcome(self) -> dict[str, Any]:
         """What the policy's calls changed in the world."""
         return {"changes": changes(self._before, self._living().state)}
