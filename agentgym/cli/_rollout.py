@@ -19,7 +19,7 @@ from agentgym.cli._table import summary_table
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
-from agentgym.roles import ROLES, Roles
+from agentgym.roles import Roles
 from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
@@ -117,10 +117,10 @@ class RolloutCommand:
                 raise ConfigError(f"the {role} is given twice: by --{role}-… and by --env-kwargs")
         roles = self._endpoints.roles
         self._given_kwargs = dict(self._env_kwargs)
-        self._env_kwargs, unused = hosted_kwargs(self._args.env, self._env_kwargs, roles)
-        self._endpoints.check_taken(self._args.env, unused)
-        elsewhere = {role for role in (*unused, *self._given_kwargs) if role in ROLES}
-        self._roles = roles.model_copy(update=dict.fromkeys(elsewhere))
+        hosted = hosted_kwargs(self._args.env, self._env_kwargs, roles)
+        self._endpoints.check_taken(self._args.env, hosted.unused)
+        self._env_kwargs = hosted.env_kwargs
+        self._roles = hosted.used.model_copy(update={"policy": roles.policy})
         if not self._args.replay:
             self._roles.check_keys()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym.client import Role
 from agentgym.roles import Roles
@@ -13,10 +13,19 @@ ENV_ROLES: tuple[Role, ...] = ("simulator", "judge")
 """Roles that an environment fills, as parameters of these names."""
 
 
-def hosted_kwargs(
-    env: EnvLike, env_kwargs: Mapping[str, Any], roles: Roles
-) -> tuple[dict[str, Any], tuple[Role, ...]]:
-    """An environment's parameters, with the endpoints of the roles that it takes.
+class Hosted(NamedTuple):
+    """An environment's parameters, and which models they name."""
+
+    env_kwargs: dict[str, Any]
+    """The parameters, endpoints among them."""
+    used: Roles
+    """The roles that the environment gets."""
+    unused: tuple[Role, ...]
+    """The roles that it has no use for."""
+
+
+def hosted_kwargs(env: EnvLike, env_kwargs: Mapping[str, Any], roles: Roles) -> Hosted:
+    """Add to an environment's parameters the endpoints of the roles that it takes.
 
     A parameter given by hand stays.
 
@@ -25,16 +34,17 @@ def hosted_kwargs(
         env_kwargs: Its parameters so far.
         roles: The endpoints there are.
 
-    Returns:
-        The parameters; and the roles that have an endpoint and that the environment doesn't take.
-
     Raises:
         ConfigError: If there is no such env.
     """
-    filled = {role: roles.filled()[role] for role in ENV_ROLES if role in roles.filled()}
-    if not filled:
-        return dict(env_kwargs), ()
+    there = [role for role in ENV_ROLES if getattr(roles, role) is not None]
+    if not there:
+        return Hosted(dict(env_kwargs), Roles(), ())
     source = EnvSource(env)
-    taken: dict[str, Any] = {role: end for role, end in filled.items() if source.takes(role)}
-    unused = tuple(role for role in filled if role not in taken)
-    return {**taken, **env_kwargs}, unused
+    unused = tuple(role for role in there if not source.takes(role))
+    taken: dict[str, Any] = {
+        role: getattr(roles, role)
+        for role in there
+        if role not in unused and role not in env_kwargs
+    }
+    return Hosted({**env_kwargs, **taken}, Roles(**taken), unused)

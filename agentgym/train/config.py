@@ -68,6 +68,9 @@ class TrainConfig(Record):
     """Folder for checkpoints, traces, metrics and the trained model (`OUT/model`)."""
     env_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the environment. `split` is "train" unless given, where the env has splits."""
+    roles: Path | None = None
+    """TOML file with the environment's models, tables `[simulator]` and `[judge]`; see
+    docs/endpoints.md. None leaves the environment its own."""
     steps: int = Field(default=100, ge=1)
     """Training steps."""
     tasks_per_step: int = Field(default=16, ge=1)

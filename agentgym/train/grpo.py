@@ -22,6 +22,8 @@ from typing import Any
 import gymnasium
 
 from agentgym.errors import ConfigError, TrainingError
+from agentgym.roles import Roles
+from agentgym.rollout.hosted import hosted_kwargs
 from agentgym.rollout.source import EnvSource
 from agentgym.train.config import CONFIG_FILE, TrainConfig
 from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
@@ -203,13 +205,22 @@ def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:
 
 
 def training_kwargs(config: TrainConfig) -> dict[str, Any]:
-    """The environment's parameters, with the split "train" where it has splits and none is given.
+    """The environment's parameters, with its models if `roles` names any.
+
+    The split is "train" where the environment has splits and none is given.
 
     Raises:
-        ConfigError: If there is no such environment.
+        ConfigError: If there is no such environment, the roles can't be read, or a key is missing.
     """
     has_splits = EnvSource(config.env).takes("split")
-    return {**({"split": "train"} if has_splits else {}), **config.env_kwargs}
+    env_kwargs = {**({"split": "train"} if has_splits else {}), **config.env_kwargs}
+    if config.roles is None:
+        return env_kwargs
+    hosted = hosted_kwargs(config.env, env_kwargs, Roles.from_toml(config.roles))
+    for role in hosted.unused:
+        logger.warning("%s takes no %s; [%s] is not used", config.env, role, role)
+    hosted.used.check_keys()
+    return hosted.env_kwargs
 
 
 def _check_fit(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -216,11 +217,14 @@ class Rollout:
         size = trainer.num_generations if training else trainer.num_generations_eval
         first_row = trainer.accelerator.process_index * len(prompts)
         batch = f"{self._step}.{self._call_in_step}" + ("" if training else ".eval")
-        for row, prompt in enumerate(prompts, start=first_row):
+        rows = range(first_row, first_row + len(prompts))
+        here = Counter(row // size for row in rows)  # a group may be spread over processes
+        for row, prompt in zip(rows, prompts, strict=True):
             yield EpisodeRequest(
                 task_id=prompt,
                 seed=derived_seed(self._seed, batch, row // size),
                 group=f"{batch}.{row // size}",
+                group_size=here[row // size],
                 sample=row % size,
             )
 

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from agentgym.errors import ConfigError
+from agentgym.testing.envs import CounterEnv
 from agentgym.train.config import CONFIG_FILE, TrainConfig, load_config, read_config
 
 BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
@@ -89,3 +92,26 @@ def test_episodes_are_dealt_out_evenly() -> None:
     assert config.accumulation_steps(1) == 3
     with pytest.raises(ConfigError, match="micro_batch that divides"):
         config.accumulation_steps(2)
+
+
+def test_roles_give_the_environment_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grpo = pytest.importorskip("agentgym.train.grpo")
+
+    class Desk(CounterEnv):
+        def __init__(self, simulator: object = None) -> None:
+            super().__init__()
+
+    spec = EnvSpec("TrainDesk-v0", entry_point=Desk)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    endpoint = 'base_url = "https://h.example/v1"\nmodel = "m"\napi_key_env = "KEY_OF_TEST"\n'
+    roles = tmp_path / "roles.toml"
+    roles.write_text(f"[policy]\n{endpoint}[simulator]\n{endpoint}[judge]\n{endpoint}")
+    config = read_config({**BASE, "env": spec.id, "roles": str(roles)})
+    with pytest.raises(ConfigError, match="the simulator 'm' .*KEY_OF_TEST is not set"):
+        grpo.training_kwargs(config)
+    monkeypatch.setenv("KEY_OF_TEST", "k")
+    env_kwargs = grpo.training_kwargs(config)
+    assert list(env_kwargs) == ["simulator"]
+    assert env_kwargs["simulator"].role == "simulator"
