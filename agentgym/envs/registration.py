@@ -11,6 +11,7 @@ import gymnasium
 NAMESPACE = "agentgym"
 
 ENTRY_POINTS = {
+    f"{NAMESPACE}/SupportDesk-v0": "agentgym.envs.supportdesk.env:SupportDeskEnv",
     f"{NAMESPACE}/ToolWorld-v0": "agentgym.envs.toolworld.env:ToolWorldEnv",
     f"{NAMESPACE}/WebShop-v0": "agentgym.envs.webshop.env:WebShopEnv",
 }

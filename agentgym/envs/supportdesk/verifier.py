@@ -1,0 +1,135 @@
+"""The verifier: was the right thing done, and was the customer told what they had to be told?
+
+It compares what the episode changed in the database with the changes that would have been right,
+and looks in the lines the customer heard for the amounts, dates and refusals they were owed. Doing
+nothing is right in some tasks, so it earns nothing by itself: the customer must have been
+identified, the orders looked at, and the reason or answer given.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentgym.envs.supportdesk.reference import Reference, Told, apply
+from agentgym.envs.supportdesk.store import Changes, Store, changes
+from agentgym.envs.supportdesk.tasks.table import TaskTable
+from agentgym.envs.supportdesk.wording import tells
+from agentgym.errors import JudgeError
+from agentgym.judge import Score
+from agentgym.types import Episode
+
+SOLVED, STATE, COMMUNICATED = 0.7, 0.2, 0.1
+"""What each component adds to the total, 1 when all are met."""
+
+_STREET_WORDS = {
+    "street": "st",
+    "avenue": "ave",
+    "road": "rd",
+    "lane": "ln",
+    "drive": "dr",
+}
+
+
+class SupportVerifier:
+    """Scores an episode by the final database and by what the customer was told.
+
+    Args:
+        table: The tasks, and the shop as every episode found it.
+    """
+
+    inline = True
+    highest = 1.0
+
+    def __init__(self, table: TaskTable) -> None:
+        self._table = table
+        self._right: dict[str, list[Changes]] = {}
+
+    def __repr__(self) -> str:
+        return f"SupportVerifier(digest={self._table.digest[:12]!r})"
+
+    async def score(self, episode: Episode) -> Score:
+        """Score one episode.
+
+        Raises:
+            JudgeError: If the episode's task has no reference, as one read from a trace.
+        """
+        reference = episode.task.reference
+        if not isinstance(reference, Reference):
+            raise JudgeError(f"task {episode.task.task_id} comes without its reference")
+        outcome = episode.outcome
+        communicated = self._communicated(reference, outcome)
+        state = self._state(episode.task.task_id, reference, outcome)
+        if reference.changes_nothing and reference.transfer is None:
+            state = state and communicated == 1.0
+        solved = state and communicated == 1.0
+        violations = outcome["violations"]
+        return Score(
+            total=round(SOLVED * solved + STATE * state + COMMUNICATED * communicated, 6),
+            components={
+                "task_solved": float(solved),
+                "state": float(state),
+                "communicated": communicated,
+            },
+            correct=solved and not any(violations.values()),
+            completed=episode.terminated and not outcome["gave_up"],
+        )
+
+    def _state(self, task_id: str, reference: Reference, outcome: dict[str, Any]) -> bool:
+        """Whether the database is as it should be, and rightly so."""
+        known = outcome["identified"] == reference.customer_id
+        if not known or not set(reference.look_up) <= set(outcome["looked_up"]):
+            return False
+        if outcome["transfer"] != reference.transfer:
+            return False
+        if task_id not in self._right:
+            self._right[task_id] = [self._after(writes) for writes in reference.outcomes]
+        return _comparable(outcome["changes"]) in self._right[task_id]
+
+    def _after(self, writes: Any) -> Changes:
+        """What a set of right changes makes of the shop."""
+        store = Store(self._table.image)
+        try:
+            apply(store, writes)
+            return _comparable(changes(self._table.rows, store.rows()))
+        finally:
+            store.close()
+
+    def _communicated(self, reference: Reference, outcome: dict[str, Any]) -> float:
+        """Share of what had to be told that was, by somebody who could know it."""
+        if outcome["identified"] != reference.customer_id:
+            return 0.0
+        wanted = set(reference.look_up)
+        found = 0
+        for told in reference.told:
+            found += any(
+                _could_know(told, wanted, set(outcome["looked_up"][: line["looked_up"]]))
+                and tells(line["text"], told)
+                for line in outcome["heard"]
+            )
+        if not reference.told:
+            return float(wanted <= set(outcome["looked_up"]))
+        return found / len(reference.told)
+
+
+def _could_know(told: Told, wanted: set[str], seen: set[str]) -> bool:
+    """Whether whoever has looked at these orders can tell this; a refusal needs all of them."""
+    return wanted <= seen if told.refusal else bool(wanted & seen)
+
+
+def _comparable(found: Changes) -> Changes:
+    """Changes without differences of spelling: `12 Oak St.` is `12 oak street`."""
+    return {
+        table: {
+            side: sorted(([_spelled(value) for value in row] for row in rows), key=repr)
+            for side, rows in both.items()
+        }
+        for table, both in found.items()
+    }
+
+
+def _spelled(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    words = re.sub(r"[.,#]", " ", value.casefold()).split()
+    return " ".join(_STREET_WORDS.get(word, word) for word in words)

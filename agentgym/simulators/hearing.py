@@ -1,0 +1,149 @@
+"""What a scripted user makes of what an agent says: a proposal, a refusal, a report, a question.
+
+Agents word things freely, so nothing here depends on one wording: a message is searched for the few
+turns of phrase by which English marks a proposal or a refusal, and for the words that the script
+names. What fits nothing is "not understood", which the user says; it is never guessed.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from agentgym.simulators.user_script import Request, UserScript
+
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
+_PROPOSAL = re.compile(
+    r"\b(shall|should|may|can) i (now |then )?(go|proceed|continue|cancel|chang|updat|process|set"
+    r"|return|exchang|issu|submit|switch|replac|charg|credit|refund|do|put|mov)"
+    r"|\b(would you like|do you want|want) me to\b|\bproceed\b|\bgo ahead\b"
+    r"|\b(do you|please|can you|could you|to) (please )?confirm\b|\bconfirm (with|by)\b"
+    r"|\b(is|does|are) (that|this|it|these|everything) "
+    r"(ok|okay|correct|right|fine|acceptable|alright|all right|sound|look|work)"
+    r"|\b(would|will|does) (that|this) (be (ok|okay|fine)|work|suit)\b"
+    r"|\byes\b[^.]{0,15}\bno\b|\b(reply|say|answer|respond)( with)? ['\"]?yes\b"
+)
+_CONFIRM_A_FACT = re.compile(r"\b(confirm|verify) (me |us |for me )?(your|the|which|what)\b")
+_REFUSAL = re.compile(
+    r"\b(can't|cannot|can not|unable|not able|won't be able|not possible|isn't possible|impossible"
+    r"|not eligible|isn't eligible|aren't eligible|ineligible|not allowed|isn't allowed"
+    r"|not permitted|don't offer|do not offer|doesn't allow|does not allow|no longer possible"
+    r"|(have|need) to (decline|refuse)|not something i can|against (our |the )?policy"
+    r"|couldn't find|could not find|unfortunately)\b"
+)
+_REPORT = re.compile(
+    r"\b(has been|have been|has now been|have now been|is now|are now|was|were|been|i've|i have"
+    r"|i just|just|now|successfully) (now |also |just |successfully |been |both )*"
+    r"(cancel+ed|returned|exchanged|refunded|updated|changed|modified|processed|issued|completed"
+    r"|submitted|switched|replaced|credited|set up|arranged|requested|initiated|done|added)\b"
+    r"|\ball (set|done)\b|\b(is|it's|that's) (all )?(done|complete|completed)\b"
+)
+_ASKS = re.compile(
+    r"\?|\b(please|could you|can you|may i|i need|i'll need|i will need|i'd need|provide|share"
+    r"|tell me|let me know|give me|what is|what's|which)\b"
+)
+_MORE = re.compile(
+    r"\b(anything else|something else|any other|how (can|may) i (help|assist)"
+    r"|what can i (do|help)|what would you like|help you with|assist you with)\b"
+)
+_WAIT = re.compile(
+    r"\b(one moment|a moment|please wait|hold on|bear with me"
+    r"|let me (check|look|see|find|pull|verify|review)|i'll (check|look)|i will (check|look))\b"
+)
+_UNKNOWN = {
+    "phone number": ("phone", "mobile number"),
+    "date of birth": ("date of birth", "birthday"),
+    "password": ("password", "pin code"),
+    "card number": ("card number", "cvv", "security code"),
+}
+"""What agents ask for and no scripted user tells."""
+
+
+def plain(text: str) -> str:
+    """Text as words are looked for in it: case, emphasis, dashes and kinds of apostrophe apart."""
+    text = re.sub(r"[\u2018\u2019\u02bc]", "'", text.casefold())
+    text = re.sub(r"[\u2010-\u2015]", "-", text)
+    return re.sub(r"\s+", " ", re.sub(r"[*_`]+", "", text)).strip()
+
+
+def names_any(text: str, words: Sequence[str]) -> bool:
+    """Whether a plain text has one of the words or phrases.
+
+    A word of four letters or more also counts with an ending ("cancel" in "cancelled"), and a
+    phrase with its parts run together ("4 mm" in "4mm").
+    """
+    return any(_pattern_of(word).search(text) for word in words)
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern_of(word: str) -> re.Pattern[str]:
+    parts = [re.escape(part) for part in plain(word).split()]
+    whole = len(parts) == 1 and (len(word) < 4 or word[-1].isdigit())
+    return re.compile(rf"(?<!\w){r'[ -]?'.join(parts)}" + (r"(?!\w)" if whole else ""))
+
+
+class Heard:
+    """One message of the agent's, as the user understands it.
+
+    Args:
+        text: The message.
+        script: Says which words ask for which facts.
+        facts: Names of what the user knows.
+    """
+
+    def __init__(self, text: str, script: UserScript, facts: Sequence[str]) -> None:
+        self.raw = text
+        self.text = plain(text)
+        self.asked, self.asked_unknown = self._facts_asked_for(script, facts)
+        self.proposes = any(
+            _PROPOSAL.search(sentence) and not self._checks_a_fact(sentence)
+            for sentence in _SENTENCE.findall(self.text)
+        )
+        self.refuses = bool(_REFUSAL.search(self.text))
+        self.reports = bool(_REPORT.search(self.text))
+        self.offers_more = bool(_MORE.search(self.text))
+        self.asks_to_wait = bool(_WAIT.search(self.text))
+
+    def _checks_a_fact(self, sentence: str) -> bool:
+        return bool(self.asked and _CONFIRM_A_FACT.search(sentence))
+
+    def _facts_asked_for(
+        self, script: UserScript, facts: Sequence[str]
+    ) -> tuple[list[str], str | None]:
+        """Facts whose cue stands in a question, in the order of the facts."""
+        asking = " ".join(
+            s
+            for s in _SENTENCE.findall(self.text)
+            if _ASKS.search(s) and not (_PROPOSAL.search(s) and not _CONFIRM_A_FACT.search(s))
+        )
+        unknown = next((name for name, cues in _UNKNOWN.items() if names_any(asking, cues)), None)
+        cues = sorted(
+            ((plain(cue), fact) for fact in facts for cue in script.cues_of(fact)),
+            key=lambda pair: -len(pair[0]),
+        )
+        found = set()
+        for cue, fact in cues:  # the longest first: "email address" isn't about the address
+            asking, count = re.subn(rf"(?<!\w){re.escape(cue)}", " ", asking)
+            if count:
+                found.add(fact)
+        return [fact for fact in facts if fact in found], unknown
+
+    def answers(self, request: Request) -> bool:
+        """Whether this has the form of an answer to the request."""
+        pattern = request.answer
+        return pattern is not None and bool(re.search(pattern, self.text, re.IGNORECASE))
+
+    def grants(self, request: Request) -> bool:
+        """Whether this names all that the user wants, and nothing they don't."""
+        named = all(names_any(self.text, group) for group in request.wants)
+        return bool(request.wants) and named and not names_any(self.text, request.rejects)
+
+    def misses(self, request: Request) -> bool:
+        """Whether this is definite and wrong: about the thing itself, but not what is wanted."""
+        definite = not request.wants or names_any(self.text, request.wants[0])
+        return definite or names_any(self.text, request.rejects)
+
+    def gives_reason(self, request: Request) -> bool:
+        """Whether this names a reason that the user gives in to."""
+        return names_any(self.text, request.refusable)
