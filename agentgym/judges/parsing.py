@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from agentgym.client import Completion
 from agentgym.errors import JudgeError, JudgeRefused, JudgeTruncated
 from agentgym.judges.rubric import Criterion
+from agentgym.types import nests_too_deep
 
 LONGEST_REPLY = 100_000
 """Characters of a reply that are read; a longer one is no verdict."""
@@ -219,7 +220,7 @@ def _loaded(text: str) -> Mapping[str, Any] | None:
         found = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) and not nests_too_deep(found) else None
 
 
 def _whole(text: str) -> Mapping[str, Any] | None:
