@@ -112,7 +112,8 @@ class GullibleJudge:
         inside = quoted_in(messages)
         asked_again = any(message.get("role") == "assistant" for message in messages)
         echo = "none" if asked_again else self._echo
-        reply = self._reply(sampling.json_schema or {}, order is not None, inside, echo)
+        schema = _with_ranges(sampling.json_schema or {}, outside_of(messages))
+        reply = self._reply(schema, order is not None, inside, echo)
         usage = Usage(
             prompt_tokens=sum(len(str(m.get("content"))) for m in messages) // 4,
             completion_tokens=len(reply) // 4,
@@ -279,6 +280,28 @@ def _verdict_like(text: str) -> list[str]:
     """The objects and markers in a text, those a parser might take for a verdict."""
     objects = [m[0] for m in _OBJECT.finditer(text)]
     return [o for o in objects if _is_verdict(o)] + [m[0] for m in _MARKER.finditer(text)]
+
+
+_RANGE = re.compile(
+    r"\b(\w+)\W{1,4}a number from (-?\d[\d.e+-]*) to (-?\d[\d.e+-]*)", re.IGNORECASE
+)
+
+
+def _with_ranges(schema: Any, told: str) -> Any:
+    """A schema with the ranges that the prompt tells and the schema leaves out."""
+    ranges = {name: (float(low), float(high)) for name, low, high in _RANGE.findall(told)}
+
+    def filled(value: Any, name: str = "") -> Any:
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        if value.get("type") == "number" and name in ranges:
+            low, high = ranges[name]
+            return {"minimum": low, "maximum": high, **value}
+        return {key: filled(item, key) for key, item in value.items()}
+
+    return filled(schema)
 
 
 def _filled(schema: Mapping[str, Any], persuaded: bool, reason: str) -> Any:
