@@ -32,6 +32,8 @@ LONGEST_RESULT = 50_000
 LONGEST_ERROR = 1_000
 """Characters of an error text."""
 
+DEFAULT_SAMPLING = SamplingParams(temperature=0.3, max_tokens=2048)
+
 _CHANGES = {
     "type": "array",
     "items": {
@@ -55,13 +57,13 @@ class HostedTools:
         sampling: How it samples; its `seed` and `json_schema` are set per call.
     """
 
-    inline: ClassVar[bool] = False
+    inline = False
     fabricates: ClassVar[bool] = True
     """Results are invented: what is right is only what was answered before."""
 
     def __init__(self, client: ModelClient, *, sampling: SamplingParams | None = None) -> None:
         self._client = client
-        self._sampling = sampling or SamplingParams(temperature=0.3, max_tokens=2048)
+        self._sampling = sampling or DEFAULT_SAMPLING
 
     async def call(self, world: SimulatedWorld, name: str, arguments: Mapping[str, Any]) -> Any:
         """Answer one call; see `ToolSimulator.call`.

@@ -27,6 +27,7 @@ from agentgym.simulators.prompts import user_prompt
 LONGEST_SAID = 4_000
 """Characters of one line of a user."""
 
+DEFAULT_SAMPLING = SamplingParams(temperature=0.7)
 REPLY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -60,7 +61,7 @@ class HostedUser:
 
     def __init__(self, client: ModelClient, *, sampling: SamplingParams | None = None) -> None:
         self._client = client
-        given = sampling or SamplingParams(temperature=0.7)
+        given = sampling or DEFAULT_SAMPLING
         self._sampling = given.model_copy(update={"json_schema": REPLY_SCHEMA})
 
     async def open(self, dialogue: UserDialogue) -> UserReply:
