@@ -119,7 +119,7 @@ def test_a_judge_that_favours_length_is_found_out():
     (fault,) = (f for f in biased.faults(Thresholds(max_length_bias=0.3)) if "quality" in f)
     assert fault.startswith("quality: length bias is 0.")
     # As large a correlation that may be chance is no fault.
-    few = checked(By(lambda label, n: label - (n % 2)), gold_of(0, 1, 0, 1, lengths=lengths[:4]))
+    few = checked(By(lambda label, n: label + n % 2), gold_of(0, 1, 0, 1, lengths=lengths[:4]))
     chance = few.criteria["quality"].length_bias
     assert chance is not None
     assert not chance.is_significant
