@@ -41,7 +41,7 @@ REPLY_SCHEMA: dict[str, Any] = {
 _THINKING = re.compile(r"<think>.*?(</think>|\Z)|\A((?!<think>).)*?</think>", re.DOTALL)
 _EXPECTS_AN_ANSWER = re.compile(
     r"[?？؟]|\b(please|confirm|reply|let me know|tell me|could you|can you|would you|provide|type"
-    r"|shall i|should i|may i|i will need|i'll need|i need|proceed|ready)\b",
+    r"|shall i|should i|may i|i need|proceed|ready|one moment|let me|i will|i'll|i am going to)\b",
     re.IGNORECASE,
 )
 
@@ -143,5 +143,5 @@ def visible(heard: str) -> str:
 
 
 def expects_an_answer(heard: str) -> bool:
-    """Whether an agent's text asks for something, as far as its wording shows."""
+    """Whether an agent's text asks for something or announces more, as far as its wording shows."""
     return _EXPECTS_AN_ANSWER.search(heard) is not None

@@ -46,14 +46,15 @@ def test_it_prints_a_table_with_examples_and_writes_json(agentgym_command, simul
 
 
 def test_a_threshold_makes_it_fail(agentgym_command, simulator):
-    """Random clicks on what isn't there are errors of the real shop, and of this one never."""
-    args = [arg for arg in AUDIT if arg not in ("--policy", "rule")]
+    """One page for everything fits no schema of ToolWorld's tools."""
+    audit = ("simulator", "audit", "--env", "agentgym/ToolWorld-v0", "-n", "3", "--quiet")
     named = ("--base-url", simulator.url, "--model", "m")
-    code, out, err = agentgym_command(*args, *named, "--min-status", "1", "--json")
-    tools = json.loads(out)["tools"]
-    agree = sum(tool["same_status"] for tool in tools)
-    assert code == int(agree < 6)
-    assert code == 0 or f"status agrees in {agree} of 6 calls" in err
+    code, out, err = agentgym_command(*audit, *named, "--min-status", "0.5", "--json")
+    assert [tool["faults"] for tool in json.loads(out)["tools"]] == [1, 1, 1]
+    assert code == 1
+    assert "status agrees in 0 of 3 calls, 50.0% are wanted" in err
+    code, *_ = agentgym_command(*audit, *named, "--min-status", "0", "--json")
+    assert code == 0
 
 
 def test_a_roles_file_names_the_simulator(agentgym_command, simulator, tmp_path):
