@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentgym.errors import ConfigError
 from agentgym.tool_schema import type_name
@@ -170,16 +170,19 @@ def _in_words(error: ValidationError) -> str:
         missing = error.message.removesuffix(" is a required property").strip("'\"")
         return f"{inside}{missing} is missing"[:LONGEST_FAULT]
     if error.validator == "additionalProperties" and error.validator_value is False:
-        known = set(error.schema.get("properties", ()))
-        extra = [key for key in error.instance if key not in known]
-        names = ", ".join(f"{inside}{key}" for key in extra[:MOST_FAULTS])
-        verb = "is not a parameter" if len(extra) == 1 else "are not parameters"
-        return f"{names} {verb}"[:LONGEST_FAULT]
+        return f"{inside}{_unknown_names(error)}"[:LONGEST_FAULT]
     if error.validator in ("type", "enum", "anyOf", "oneOf"):
         got = json.dumps(error.instance, ensure_ascii=False, default=str)
         expected = type_name({error.validator: error.validator_value})
         return f"{where or 'value'}: must be {expected}, got {got:.60}"[:LONGEST_FAULT]
     return f"{where or 'value'}: {error.message}"[:LONGEST_FAULT]
+
+
+def _unknown_names(error: ValidationError) -> str:
+    schema, instance = cast("dict[str, Any]", error.schema), cast("dict[str, Any]", error.instance)
+    known = list(schema.get("properties", ()))
+    unknown = ", ".join([key for key in instance if key not in known][:MOST_FAULTS])
+    return f"{unknown:.100} is unknown here; there is {', '.join(known) or 'nothing'}"
 
 
 def _exact(value: Any, schema: Any, validator: Validator) -> Any:

@@ -89,7 +89,7 @@ def test_declared_types_are_read_exactly(raw, read):
         ({"query": "x", "where": '{"row": 7}'}, "where: must be object"),
         ({"query": "x", "tags": "[1, 2]"}, "tags: must be array"),
         ({"query": "x", "where": {}}, "where.row is missing"),
-        ({"query": "x", "size": 1}, "size is not a parameter"),
+        ({"query": "x", "size": 1}, "size is unknown here; there is query, limit, exact"),
         ({"query": "x", "price": float("nan")}, "nan is not a JSON number"),
         ('{"query": "x", "price": 1e999}', "inf is not a JSON number"),
         ('{"query": "x", "price": NaN}', "not valid JSON"),
@@ -111,7 +111,7 @@ def test_no_arguments_are_fine_for_a_tool_without_any():
     tool = SchemaTool("now", "The time.", {}, handler=lambda _: "noon", inline=True)
     assert [tool.read(raw) for raw in ("", None, "null", "{}", {})] == [{}] * 5
     assert tool.spec["function"]["parameters"]["properties"] == {}
-    with pytest.raises(MalformedCall, match="zone is not a parameter"):
+    with pytest.raises(MalformedCall, match="zone is unknown here; there is nothing"):
         tool.read({"zone": "UTC"})
 
 

@@ -40,13 +40,13 @@ def recall(
     A repeated read has the same answer until something is written; a call about what is gone, or
     was said not to exist, finds nothing; nothing is created twice.
     """
-    call = {"name": tool.name, "arguments": copy.deepcopy(dict(arguments))}
+    call: Entry = {"name": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     if tool.effect == "read":
         for entry in reversed(world.log):
             if _wrote(world, entry):
                 break
             if entry["name"] == tool.name and same(entry["arguments"], call["arguments"]):
-                return copy.deepcopy(entry)
+                return dict(copy.deepcopy(entry))
     for key in _asked(tool, arguments):
         exists = key in world.state.get(tool.entity or "", {})
         if tool.effect == "create" and exists:
