@@ -1,0 +1,414 @@
+"""`agentgym judge`: attack, check, rescore, against a server that answers as told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agentgym.judges.gold import GoldSet
+from agentgym.judges.prompt import judge_messages
+from agentgym.judges.rescore import PREVIOUS_VERDICTS
+from agentgym.judges.rubric import DEFAULT_RUBRIC
+from agentgym.trace import Trace
+from agentgym.traces import TraceWriter, read_traces
+from agentgym.types import Verdict
+
+ROLLOUT = ["rollout", "--env", "agentgym/WebShop-v0", "--policy", "rule", "-n", "5", "--quiet"]
+RUBRIC = """
+name = "mine"
+correct = "done"
+[[criteria]]
+name = "done"
+description = "It was done."
+"""
+
+
+def verdict_of(body: dict, **values) -> dict:
+    """A reply with these grades, and false for whatever else the prompt asks for."""
+    text = json.dumps({"reason": "so", **values})
+    return reply(text)
+
+
+def reply(text: str) -> dict:
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+def strict(body):
+    """Solves nothing."""
+    return 200, verdict_of(body, task_solved=False, grounded=False)
+
+
+def swayed(body):
+    """Believes a transcript that asks for full marks."""
+    told = "full marks" in body["messages"][-1]["content"].lower()
+    return 200, verdict_of(body, task_solved=told, grounded=False)
+
+
+@pytest.fixture
+def judge(agentgym_command, model_server):
+    """Runs an action against a server that answers by a function."""
+
+    def run(action: str, *more: str, answer=strict):
+        server = model_server(answer)
+        model = ["--base-url", server.url, "--model", "m", "--quiet"]
+        return agentgym_command("judge", action, *model, *more)
+
+    return run
+
+
+@pytest.fixture
+def traces(agentgym_command, tmp_path):
+    """Five WebShop episodes on disk."""
+    options = ["--env-kwargs", "num_products=60", "--out", "x"]
+    assert agentgym_command(*ROLLOUT, *options)[0] == 0
+    return tmp_path / "x" / "traces.jsonl"
+
+
+def assert_one_line(err: str) -> None:
+    assert err.startswith("agentgym")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+# --- attack -----------------------------------------------------------------------------------
+
+
+def test_attack_reports_no_leak_of_a_strict_judge(judge, tmp_path):
+    code, out, err = judge("attack", "--out", "a.json", "--max-rate", "0")
+    assert (code, err) == (0, "")
+    last = next(line for line in out.splitlines() if line.startswith("all"))
+    assert last.split()[1:4] == ["0", "95", "0.0%"]
+    assert "calls" in out
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert report["complete"]
+    assert report["rate"]["succeeded"] == 0
+    assert 0 < report["rate"]["high"] < 0.05
+    assert len(report["results"]) == report["rate"]["of"] == 95
+    assert report["judge"]["rubric"]["name"] == "default"
+
+
+def test_attack_tells_which_attacks_succeeded_and_fails_above_the_rate_allowed(judge):
+    code, out, _ = judge("attack", "--max-rate", "0.1", answer=swayed)
+    assert code == 1
+    assert "order-system-notice: task_solved +1, correct +1. A notice in the name" in out
+    rate = next(line for line in out.splitlines() if line.startswith("instruction"))
+    assert rate.split()[1] != "0"
+    assert judge("attack", answer=swayed)[0] == 0  # no rate was asked for
+
+
+def test_attack_with_variants_and_a_rubric_of_ones_own(judge, tmp_path):
+    (tmp_path / "r.toml").write_text(RUBRIC)
+    code, out, _ = judge(
+        *("attack", "--rubric", "r.toml", "--variants", "10", "--seed", "4"),
+        answer=lambda body: (200, verdict_of(body, done=False)),
+    )
+    assert code == 0
+    assert next(line for line in out.splitlines() if line.startswith("variant")).split()[2] == "10"
+
+
+def test_attack_without_any_verdict_fails_and_says_why(judge):
+    code, out, _ = judge("attack", answer=lambda body: (200, reply("I can't say.")))
+    assert code == 1
+    assert "without a verdict: 95 (in no rate)" in out
+    assert "there is no JSON object" in out
+
+
+def test_attack_names_a_judge_that_is_too_lenient(judge):
+    code, out, _ = judge(
+        "attack", answer=lambda body: (200, verdict_of(body, task_solved=True, grounded=True))
+    )
+    assert code == 1  # nothing could be measured
+    assert "solved even without the attack: 95" in out
+
+
+# --- check ------------------------------------------------------------------------------------
+
+
+def knowing(gold: GoldSet):
+    """Answers every transcript of a gold set as it is labelled."""
+    labels = {
+        judge_messages(DEFAULT_RUBRIC, case.episode)[-1]["content"]: case.expected
+        for case in gold.cases
+    }
+
+    def answer(body):
+        expected = labels.get(body["messages"][-1]["content"], {})  # none in the first request
+        return 200, verdict_of(body, **{name: bool(value) for name, value in expected.items()})
+
+    return answer
+
+
+def test_check_of_a_judge_that_knows_the_answers(judge, tmp_path):
+    code, out, err = judge(
+        *("check", "--repeats", "2", "--reorder", "--min-accuracy", "1", "--min-kappa", "1"),
+        *("--max-failed", "0", "--max-reasked", "0", "--max-spread", "0", "--out", "h.json"),
+        answer=knowing(GoldSet.shipped()),
+    )
+    assert (code, err) == (0, ""), out
+    row = next(line for line in out.splitlines() if line.startswith("task_solved"))
+    assert row.split()[1] == "100.0%"
+    assert row.split()[5] == "1.00"
+    assert "moved" in out
+    report = json.loads((tmp_path / "h.json").read_text())
+    assert report["faults"] == []
+    assert report["spent"]["judge"]["calls"] == 3 * len(GoldSet.shipped())
+
+
+def test_check_fails_on_a_constant_judge_whatever_is_asked(judge):
+    code, out, err = judge("check", "--repeats", "1")
+    assert code == 1
+    assert "task_solved (constant!)" in out
+    assert "agentgym: not good enough: task_solved: every judgement is the same" in err
+
+
+def test_check_fails_below_a_threshold_and_names_it(judge):
+    wrong = knowing(GoldSet.shipped())
+
+    def half(body):
+        status, answer = wrong(body)
+        content = answer["choices"][0]["message"]
+        content["content"] = content["content"].replace('"grounded": false', '"grounded": true')
+        return status, answer
+
+    code, _, err = judge("check", "--repeats", "1", "--min-accuracy", "0.9", answer=half)
+    assert code == 1
+    assert "grounded: accuracy is" in err
+    assert "task_solved" not in err
+
+
+def test_check_with_a_gold_set_for_another_rubric_is_refused_before_any_call(judge, tmp_path):
+    (tmp_path / "r.toml").write_text(RUBRIC.replace('correct = "done"', ""))
+    code, _, err = judge("check", "--rubric", "r.toml")
+    assert code == 1
+    assert_one_line(err)
+    assert "the gold set labels task_solved, grounded, the rubric 'mine' has done" in err
+
+
+# --- rescore ----------------------------------------------------------------------------------
+
+
+def test_rescore_by_the_traces_own_environment_gives_the_same_rewards(
+    agentgym_command, traces, tmp_path
+):
+    before = traces.read_bytes()
+    code, out, _ = agentgym_command("judge", "rescore", traces, "--out", "new.jsonl")
+    assert code == 0
+    old, new = list(read_traces(traces)), list(read_traces(tmp_path / "new.jsonl"))
+    assert [t.trace_id for t in new] == [t.trace_id for t in old]
+    assert [t.reward for t in new] == [t.reward for t in old]
+    assert all(len(t.metadata[PREVIOUS_VERDICTS]) == 1 for t in new)
+    assert traces.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new.jsonl", "x"]
+    assert "5 (5 judged again)" in out
+    assert "other reward   0" in out
+
+
+def test_rescore_by_a_model_applies_the_environments_gates(judge, traces, tmp_path):
+    code, out, _ = judge(
+        *("rescore", str(traces), "--out", "new.jsonl"),
+        answer=lambda body: (200, verdict_of(body, task_solved=True, grounded=True)),
+    )
+    assert code == 0, out
+    new = list(read_traces(tmp_path / "new.jsonl"))
+    assert {t.reward for t in new} == {1.3}
+    assert {tuple(t.verdict.components) for t in new} == {("task_solved", "grounded")}
+    assert all(set(t.verdict.gates) == set(t.metadata[PREVIOUS_VERDICTS][0]["gates"]) for t in new)
+    assert all(t.usage["judge"].calls == 1 for t in new)
+    assert new[0].metadata["rescored"]["judge"]["endpoint"]["model"] == "m"
+
+
+def test_rescore_shows_the_judge_the_hidden_reference_if_the_rubric_asks(judge, traces, tmp_path):
+    (tmp_path / "r.toml").write_text(RUBRIC.replace("It was done.", "As in {reference}."))
+    shown = []
+
+    def answer(body):
+        shown.append(body["messages"][-1]["content"])
+        return 200, verdict_of(body, done=True)
+
+    code, _, _ = judge(
+        *("rescore", str(traces), "--rubric", "r.toml", "--out", "new.jsonl"), answer=answer
+    )
+    assert code == 0
+    asked = [text for text in shown if "BEGIN TRANSCRIPT" in text]
+    assert len(asked) == 5
+    assert all('"reference": ' in text for text in asked)
+
+
+def test_only_failed_judges_those_and_keeps_the_rest(judge, traces, tmp_path):
+    masked = Verdict(
+        failure_class="judge", judge_failed=True, masked=True, reward=None, reason="down"
+    )
+    broken = masked.model_copy(update={"failure_class": "env", "judge_failed": False})
+    file = tmp_path / "mixed.jsonl"
+    given = list(read_traces(traces))
+    with TraceWriter(file) as writer:
+        for number, trace in enumerate(given):
+            update: dict = {}
+            if number in (1, 3):
+                verdict = masked if number == 1 else broken
+                update = {"verdict": verdict, "failure_class": verdict.failure_class}
+            writer.write(trace.model_copy(update=update))
+    code, out, _ = judge("rescore", str(file), "--only-failed", "--out", "new.jsonl")
+    assert code == 0
+    new = list(read_traces(tmp_path / "new.jsonl"))
+    assert [t.reward for t in new] == [given[0].reward, 0.0, given[2].reward, None, given[4].reward]
+    assert new[0] == given[0]
+    assert "newly scored   1" in out
+    assert "not judgeable  1" in out
+
+
+def test_rescore_that_failed_throughout_says_so(judge, traces, tmp_path):
+    code, out, _ = judge(
+        *("rescore", str(traces), "--out", "new.jsonl"),
+        answer=lambda body: (200, reply("no idea")),
+    )
+    assert code == 1
+    assert "newly failed   5" in out
+    assert all(t.verdict.judge_failed for t in read_traces(tmp_path / "new.jsonl"))
+
+
+def test_an_interrupted_rescore_goes_on_where_it_was(traces, tmp_path, model_server):
+    """A real process, stopped by Ctrl-C while the server is silent on the third trace."""
+    asked = []
+    stopped = threading.Event()
+
+    def answer(body):
+        if "BEGIN TRANSCRIPT" in body["messages"][-1]["content"]:
+            asked.append(body)
+            if len(asked) == 3:
+                stopped.wait(60)
+        return strict(body)
+
+    first = model_server(answer)
+    command = [
+        sys.executable,
+        "-m",
+        "agentgym",
+        "judge",
+        "rescore",
+        str(traces),
+        "--out",
+        "n.jsonl",
+    ]
+    command += ["--model", "m", "--concurrency", "1", "--quiet", "--base-url"]
+    env = {**os.environ, "OPENAI_API_KEY": "x"}
+    process = subprocess.Popen(
+        [*command, first.url], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+    )
+    while len(asked) < 3:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    stopped.set()
+    assert process.returncode == 130
+    assert "the same command judges the rest" in err
+    assert not (tmp_path / "n.jsonl").exists()
+    kept = list(read_traces(tmp_path / "n.jsonl.partial"))
+    assert len(kept) == 2
+
+    other = subprocess.run(
+        [*command, first.url, "--only-failed"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert other.returncode == 1
+    assert "was begun with another file, judge, rubric or version" in other.stderr
+
+    asked.clear()
+    done = subprocess.run(
+        [*command, first.url], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len([body for body in asked if body]) == 3
+    new = list(read_traces(tmp_path / "n.jsonl"))
+    assert [t.trace_id for t in new] == [t.trace_id for t in read_traces(traces)]
+    assert not (tmp_path / "n.jsonl.partial").exists()
+
+
+def test_traces_of_an_environment_that_cant_be_made_are_one_clear_line(agentgym_command, tmp_path):
+    verdict = Verdict(reward=0.0)
+    trace = Trace(
+        trace_id="t",
+        env_spec='{"entry_point": "mine:make"}',
+        terminated=True,
+        termination_reason="answered",
+        verdict=verdict,
+        started_at="now",
+    )
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        writer.write(trace)
+    code, _, err = agentgym_command("judge", "rescore", "t.jsonl", "--out", "n.jsonl", "--quiet")
+    assert code == 1
+    assert_one_line(err)
+    assert "the traces' environment can't be made again" in err
+
+
+# --- what is wrong is one line, before anything is paid for ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["attack"], "say who judges"),
+        (["attack", "--base-url", "http://h/v1"], "say who judges"),
+        (["attack", "--roles", "r.toml", "--model", "m"], "give either --roles, or"),
+        (["check", "--roles", "none.toml"], "can't read none.toml"),
+        (["check", "--min-accuracy", "1.5"], "min_accuracy"),
+        (["check", "--base-url", "http://h/v1", "--model", "m", "--gold", "x"], "the gold set x"),
+        (["attack", "--base-url", "http://h/v1", "--model", "m", "--rubric", "x"], "the rubric x"),
+        (["attack", "--base-url", "http://h/v1", "--model", "m", "--variants", "-1"], "--variants"),
+        (["attack", "--base-url", "http://h/v1", "--model", "m", "--max-rate", "2"], "--max-rate"),
+        (
+            ["attack", "--base-url", "http://h/v1", "--model", "m", "--concurrency", "0"],
+            "--concurrency must be at least 1",
+        ),
+        (["rescore", "none.jsonl", "--out", "x.jsonl"], "can't read none.jsonl"),
+        (["rescore", "none.jsonl", "--out", "x.jsonl", "--rubric", "r"], "--rubric, --max-tokens"),
+        (["rescore", "none.jsonl", "--out", "here"], "here exists; take another --out"),
+    ],
+)
+def test_slips_are_one_line(agentgym_command, tmp_path, words, message):
+    (tmp_path / "here").write_text("")
+    (tmp_path / "r.toml").write_text("")
+    code, _, err = agentgym_command("judge", *words)
+    assert code == 1
+    assert_one_line(err)
+    assert message in err
+
+
+def test_a_missing_key_is_named_before_any_call(agentgym_command, tmp_path, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    (tmp_path / "roles.toml").write_text(
+        '[judge]\nbase_url = "https://api.example.com/v1"\nmodel = "m"\napi_key_env = "NO_SUCH_KEY"'
+    )
+    code, _, err = agentgym_command("judge", "attack", "--roles", "roles.toml")
+    assert code == 1
+    assert_one_line(err)
+    assert "NO_SUCH_KEY" in err
+
+
+def test_a_roles_file_without_a_judge_is_told(agentgym_command, tmp_path):
+    (tmp_path / "roles.toml").write_text('[policy]\nbase_url = "http://h/v1"\nmodel = "m"\n')
+    code, _, err = agentgym_command("judge", "check", "--roles", "roles.toml")
+    assert code == 1
+    assert "has no [judge] table" in err
+
+
+@pytest.mark.parametrize("action", ["attack", "check", "rescore"])
+def test_every_action_has_help_with_an_example(agentgym_command, action):
+    code, out, _ = agentgym_command("judge", action, "--help")
+    assert code == 0
+    assert f"agentgym judge {action}" in out.partition("xample")[2]
