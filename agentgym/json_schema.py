@@ -53,7 +53,7 @@ class JsonSchema:
         if not isinstance(schema, Mapping):
             raise ConfigError(f"{where}: a JSON schema is a dict, got {schema!r:.100}")
         try:
-            text = json.dumps(schema, sort_keys=True, allow_nan=False)
+            text = json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"{where}: the schema is not JSON ({error})") from error
         try:
