@@ -244,11 +244,19 @@ def _objects(
 
     What stands inside another object, whole or broken, is part of that one and never promoted.
 
+    Args:
+        text: To look through.
+        broken_verdict: Finds the keys of a verdict, which must not be broken; None minds nothing.
+
     Raises:
-        JudgeError: If what can't be read looks like a verdict.
+        JudgeError: If what can't be read looks like a verdict, or might hide one.
     """
     position, strays = 0, 0
-    while (start := text.find("{", position)) >= 0 and strays < _MOST_STRAY_BRACES:
+    while (start := text.find("{", position)) >= 0:
+        if strays == _MOST_STRAY_BRACES:
+            if broken_verdict is None:
+                return
+            raise JudgeError("there are too many braces without an end in it")
         end = _end_of(text, start)
         source = text[start:end]
         found = None if end is None else _loaded(source)
