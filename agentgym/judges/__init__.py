@@ -5,11 +5,15 @@ becomes of that, gates and failures included, is `agentgym.judge.Scoring`'s busi
 """
 
 from agentgym.gates import custom_gate, forbidden_tool, over_token_budget
+from agentgym.judges.attack import Target, attack_suite, run_attacks
 from agentgym.judges.compose import Weighted, compose
+from agentgym.judges.gold import GoldCase, GoldSet
 from agentgym.judges.group import GroupRubricJudge
+from agentgym.judges.health import HealthReport, Thresholds, check_judge
 from agentgym.judges.panel import Panel
 from agentgym.judges.parsing import Reading, read_verdict
 from agentgym.judges.prompt import judge_messages
+from agentgym.judges.rescore import episode_of, rescore
 from agentgym.judges.rubric import DEFAULT_RUBRIC, RELATIVE_RUBRIC, Criterion, Rubric
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.judges.transcript import BEGIN, END, TranscriptLimits, render_transcript
@@ -21,19 +25,29 @@ __all__ = [
     "END",
     "RELATIVE_RUBRIC",
     "Criterion",
+    "GoldCase",
+    "GoldSet",
     "GroupRubricJudge",
+    "HealthReport",
     "Panel",
     "Reading",
     "Rubric",
     "RubricJudge",
+    "Target",
+    "Thresholds",
     "TranscriptLimits",
     "Verifier",
     "Weighted",
+    "attack_suite",
+    "check_judge",
     "compose",
     "custom_gate",
+    "episode_of",
     "forbidden_tool",
     "judge_messages",
     "over_token_budget",
     "read_verdict",
     "render_transcript",
+    "rescore",
+    "run_attacks",
 ]

@@ -18,7 +18,9 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from agentgym.errors import DataError
+from agentgym.judge import Score
 from agentgym.judges.episodes import turns_of
+from agentgym.judges.rubric import Rubric
 from agentgym.trace import Trace
 from agentgym.types import Episode, Finite, Record, clean_json, in_one_line
 
@@ -101,6 +103,32 @@ class GoldSet(Record):
     def criteria(self) -> tuple[str, ...]:
         """Every criterion that some case labels, in order of appearance."""
         return tuple(dict.fromkeys(name for case in self.cases for name in case.expected))
+
+    def known(self, rubric: Rubric) -> list[tuple[Episode, Score]]:
+        """The fully labelled cases as scores by a rubric, such as a `Canary` asks about.
+
+        Raises:
+            DataError: If no case has a label for each criterion.
+        """
+        names = [criterion.name for criterion in rubric.criteria]
+        found = [
+            (
+                case.episode,
+                Score(
+                    total=rubric.total(case.expected),
+                    components=case.expected,
+                    correct=case.correct,
+                ),
+            )
+            for case in self.cases
+            if set(names) <= set(case.expected)
+        ]
+        if not found:
+            raise DataError(
+                f"no case labels all of {', '.join(names)}; the set labels "
+                f"{', '.join(self.criteria) or 'no criterion'}"
+            )
+        return found
 
     @classmethod
     def shipped(cls) -> GoldSet:

@@ -15,6 +15,7 @@ from agentgym.judges.health import length_of
 from agentgym.judges.rescore import episode_of
 from agentgym.judges.rubric import DEFAULT_RUBRIC
 from agentgym.judges.transcript import render_transcript
+from agentgym.rollout.canary import Canary
 from agentgym.testing import check_conversation
 from agentgym.trace import Trace
 from agentgym.types import Task, Verdict
@@ -109,6 +110,23 @@ def test_from_traces_with_labels():
     assert only.episode.answer == "☃"
     with pytest.raises(DataError, match="aren't there: t2"):
         GoldSet.from_traces([trace], {"t2": {}}, source="", episode_of=episode_of)
+
+
+def test_a_gold_set_is_a_canary():
+    """total = 1.0·task_solved + 0.3·grounded; cases without every label are left out."""
+    gold = GoldSet(
+        cases=(
+            case("a", expected={"task_solved": 1.0, "grounded": 1.0}),
+            case("b", expected={"task_solved": 0.0, "grounded": 1.0}, correct=False),
+            case("c", expected={"task_solved": 1.0}),
+        )
+    )
+    known = gold.known(DEFAULT_RUBRIC)
+    assert [(score.total, score.correct) for _, score in known] == [(1.3, True), (0.3, False)]
+    assert [episode for episode, _ in known] == list(gold.episodes[:2])
+    Canary(known, every=10)
+    with pytest.raises(DataError, match="no case labels all of task_solved, grounded"):
+        GoldSet(cases=(case("c"),)).known(DEFAULT_RUBRIC)
 
 
 # --- the set that is shipped ----------------------------------------------------------------------
