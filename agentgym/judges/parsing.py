@@ -292,8 +292,8 @@ def _without_thinking(text: str) -> str:
         if any(start < tag.start() < end for start, end in ranges):
             continue
         closes = tag[1] == "/"
-        if not thinking:
-            kept = "" if closes else kept + text[position : tag.start()]
+        if not closes and not thinking:
+            kept += text[position : tag.start()]
         thinking = not closes
         position = tag.end()
     return kept if thinking else kept + text[position:]
