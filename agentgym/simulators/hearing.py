@@ -15,14 +15,20 @@ from agentgym.simulators.user_script import Request, UserScript
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _PROPOSAL = re.compile(
-    r"\b(shall|should|may|can) i (now |then )?(go|proceed|continue|cancel|chang|updat|process|set"
-    r"|return|exchang|issu|submit|switch|replac|charg|credit|refund|do|put|mov)"
-    r"|\b(would you like|do you want|want) me to\b|\bproceed\b|\bgo ahead\b"
-    r"|\b(do you|please|can you|could you|to) (please )?confirm\b|\bconfirm (with|by)\b"
+    r"\b(shall|should) i\b"
+    r"|\b(may|can) i (now |then )?(go|proceed|continue|cancel|chang|updat|process|set|return"
+    r"|exchang|issu|submit|switch|replac|charg|credit|refund|do|put|mov|ship|send)"
+    r"|\b(would you like|do you want|want|like) me to\b|\bproceed\b|\bgo ahead\b"
+    r"|\b(do you|please|can you|could you|to) (please )?(confirm|agree|approve)\b"
+    r"|\bconfirm (with|by)\b"
     r"|\b(is|does|are) (that|this|it|these|everything) "
     r"(ok|okay|correct|right|fine|acceptable|alright|all right|sound|look|work)"
+    r"|\bif (that|this|it|everything)('s| is| looks| sounds| works)\b"
     r"|\b(would|will|does) (that|this) (be (ok|okay|fine)|work|suit)\b"
     r"|\byes\b[^.]{0,15}\bno\b|\b(reply|say|answer|respond)( with)? ['\"]?yes\b"
+)
+_OPEN_QUESTION = re.compile(
+    r"\b(which|what|where|how|who|when|why)\b.*\b(shall|should|may|can) i\b"
 )
 _CONFIRM_A_FACT = re.compile(r"\b(confirm|verify) (me |us |for me )?(your|the|which|what)\b")
 _REFUSAL = re.compile(
@@ -83,6 +89,11 @@ def _pattern_of(word: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){r'[ -]?'.join(parts)}" + (r"(?!\w)" if whole else ""))
 
 
+def _is_proposal(sentence: str) -> bool:
+    """Whether a sentence asks to agree to something; "which card should I use?" doesn't."""
+    return bool(_PROPOSAL.search(sentence)) and not _OPEN_QUESTION.search(sentence)
+
+
 class Heard:
     """One message of the agent's, as the user understands it.
 
@@ -97,7 +108,7 @@ class Heard:
         self.text = plain(text)
         self.asked, self.asked_unknown = self._facts_asked_for(script, facts)
         self.proposes = any(
-            _PROPOSAL.search(sentence) and not self._checks_a_fact(sentence)
+            _is_proposal(sentence) and not self._checks_a_fact(sentence)
             for sentence in _SENTENCE.findall(self.text)
         )
         self.refuses = bool(_REFUSAL.search(self.text))
@@ -115,7 +126,7 @@ class Heard:
         asking = " ".join(
             s
             for s in _SENTENCE.findall(self.text)
-            if _ASKS.search(s) and not (_PROPOSAL.search(s) and not _CONFIRM_A_FACT.search(s))
+            if _ASKS.search(s) and (_CONFIRM_A_FACT.search(s) or not _is_proposal(s))
         )
         unknown = next((name for name, cues in _UNKNOWN.items() if names_any(asking, cues)), None)
         cues = sorted(

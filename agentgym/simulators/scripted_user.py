@@ -61,8 +61,8 @@ FAREWELLS = (
     "That's everything, thank you.",
 )
 RESIGNED = (
-    "All right, I see. Goodbye.",
-    "Okay, then there's nothing to be done. Bye.",
+    "I see. Goodbye, then.",
+    "Then there's nothing to be done. Bye.",
     "I understand. That's all then.",
 )
 GIVING_UP = (

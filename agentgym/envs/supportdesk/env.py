@@ -16,6 +16,7 @@ from agentgym.client import Endpoint
 from agentgym.clients.connect import EndpointLike, connect
 from agentgym.core import AgentEnv
 from agentgym.envs.supportdesk.case_file import CaseFile, standing
+from agentgym.envs.supportdesk.consent import is_yes
 from agentgym.envs.supportdesk.desk import Desk
 from agentgym.envs.supportdesk.gates import support_gates
 from agentgym.envs.supportdesk.prompts import written_policy
@@ -35,7 +36,7 @@ from agentgym.judges.rubric import Rubric
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.simulator import UserDialogue, UserReply, UserSimulator
 from agentgym.simulators.scripted_user import ScriptedUser
-from agentgym.simulators.user import HostedUser
+from agentgym.simulators.user import HostedUser, expects_an_answer
 from agentgym.types import Message, Task, clean_text
 
 UserLike: TypeAlias = UserSimulator | EndpointLike
@@ -43,6 +44,8 @@ JudgeLike: TypeAlias = Judge | EndpointLike
 
 DEFAULT_MAX_TURNS = 30
 """The longest task takes the scripted expert 14 messages; models look up more."""
+_LEFT = "left_agreeing"
+"""The dialogue's note of a user who said goodbye together with a yes."""
 JUDGE_WEIGHT = 0.3
 """What a judge's full marks add to the verifier's 1."""
 
@@ -147,13 +150,24 @@ class SupportDeskEnv(AgentEnv):
         )
 
     async def reply(self, message: Message) -> Sequence[Message]:
-        """Let the customer answer what the agent said."""
+        """Let the customer answer what the agent said.
+
+        A user who leaves while agreeing to something leaves after the agent's next message, so that
+        what they agreed to can still be done.
+        """
         text = message["content"] or ""
         dialogue = self._dialogue
         self._desk.hear(text)
+        if dialogue.notes.get(_LEFT):
+            dialogue.said.append(("agent", text))
+            self.finish("user_done")
+            return ()
         reply = _played(await self.simulator.reply(dialogue, text))
         if reply.ended == "done":
-            self.finish("user_gave_up" if dialogue.notes.get("gave_up") else "user_done")
+            if is_yes(reply.text) and expects_an_answer(text):
+                dialogue.notes[_LEFT] = True
+            else:
+                self.finish("user_gave_up" if dialogue.notes.get("gave_up") else "user_done")
         return ({"role": "user", "content": reply.text},) if reply.text else ()
 
     def outcome(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class View:
         self.tried: set[str] = set()
         self.several = False
         self._done: list[tuple[int, str, dict[str, Any]]] = []
-        self._failed: list[tuple[int, str]] = []
+        self._called: set[tuple[str, str]] = set()
         calls: dict[str, tuple[str, dict[str, Any]]] = {}
         for message in messages:
             for call in message.get("tool_calls") or ():
@@ -84,11 +84,11 @@ class View:
         self.wish, self._since = self._latest_wish()
 
     def _read_result(self, name: str, arguments: dict[str, Any], text: str) -> None:
+        self._called.add((name, str(arguments.get("order_id"))))
         if name.startswith("find_customer"):
             self.tried.add(json.dumps(arguments, sort_keys=True))
         if text.startswith("Error"):
             self.several |= "customers have that name" in text
-            self._failed.append((len(self.lines), name))
             return
         if name in _WRITES:
             self._done.append((len(self.lines), name, arguments))
@@ -135,9 +135,9 @@ class View:
             for at, name, given in self._done
         )
 
-    def failed(self, tool: str) -> bool:
-        """Whether a call of the tool was refused since the customer last spoke."""
-        return any(name == tool and at == len(self.lines) for at, name in self._failed)
+    def has_done(self, tool: str, order_id: str) -> bool:
+        """Whether the tool was called for an order, well or not."""
+        return (tool, order_id) in self._called
 
     # --- what the customer told ---------------------------------------------------------------
 

@@ -37,14 +37,14 @@ class Variant:
     """Cents."""
     stock: int
 
-    @property
-    def looks(self) -> str:
-        """Its options in words: `black, M`."""
-        return ", ".join(self.options.values())
-
     def differs_from(self, other: Variant) -> list[str]:
         """Option values that the other variant doesn't have."""
         return [value for key, value in self.options.items() if other.options[key] != value]
+
+    def unlike(self, other: Variant) -> str:
+        """The same in words: `the version with color red and size 41`."""
+        pairs = [f"{k} {v}" for k, v in self.options.items() if other.options[k] != v]
+        return f"the version with {' and '.join(pairs)}"
 
 
 @dataclass(frozen=True)

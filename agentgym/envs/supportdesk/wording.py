@@ -58,7 +58,7 @@ _NEGATION = re.compile(
     r"\b(\w+n't|not|cannot|no|unable|unfortunately|sorry|only|sold out|out of stock|unavailable)\b"
 )
 _AMOUNT = re.compile(
-    r"(?:\$|usd)\s?(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d{1,2}))?(?!\d)"
+    r"(?:\$|usd)\s?(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d{1,2}))?(?!\.?\d)"
     r"|(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d{1,2}))?\s?(?:\$|usd|dollars?)"
 )
 _ISO_DAY = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")

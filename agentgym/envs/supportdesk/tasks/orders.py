@@ -63,7 +63,7 @@ def cancel(scene: Scene) -> SupportTask:
     reason = give_reason(scene)
     subject = scene.subject(order)
     return scene.task(
-        goal=f"You want to cancel {subject}. {REASONS[reason]}",
+        goal=f"You want to cancel {subject}.",
         requests=[
             {
                 "ask": [f"I'd like to cancel {subject}.", f"Please cancel {subject} for me."],
@@ -110,7 +110,7 @@ def change_address(scene: Scene) -> SupportTask:
     address = new_address(scene)
     subject = scene.subject(order)
     return scene.task(
-        goal=f"You want {subject} to go to another address. {scene.facts['new_address']}",
+        goal=f"You want {subject} to go to another address.",
         requests=[
             {
                 "ask": [
@@ -138,7 +138,7 @@ def change_item(scene: Scene) -> SupportTask:
     item = order.items[0]
     wanted = scene.shop.sibling(item.variant)
     subject = scene.subject(order, named=item)
-    value = " and ".join(wanted.differs_from(item.variant))
+    value = wanted.unlike(item.variant)
     scene.fact("variant", f"I'd like {value}.", *VARIANT_CUES, *wanted.options)
     named = scene.rng.random() < 0.5
     change = f"to {value}" if named else "to another version"
@@ -152,7 +152,7 @@ def change_item(scene: Scene) -> SupportTask:
                     f"I'd like to switch the {item.product} in {subject} {change}.",
                 ],
                 "wants": [*proposal(order, *CHANGE_WORDS), *names(wanted, item.variant)],
-                "correction": [f"No, I'd like the {item.product} in {value}."],
+                "correction": [f"No, I'd like the {item.product} as {value}."],
             }
         ],
         outcomes=[

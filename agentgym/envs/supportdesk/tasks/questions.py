@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentgym.envs.supportdesk.reference import Told, TransferReason
-from agentgym.envs.supportdesk.shop import Item, Order, day
+from agentgym.envs.supportdesk.shop import Order, day
 from agentgym.envs.supportdesk.store import Row
 from agentgym.envs.supportdesk.tasks.orders import pending
 from agentgym.envs.supportdesk.tasks.returns import delivered
@@ -152,14 +152,20 @@ def credit_not_due(scene: Scene) -> SupportTask:
 def fraud(scene: Scene) -> SupportTask:
     """Report an order that somebody else placed: a human takes over."""
     order = pending(scene)
+    product = order.items[0].product
+    scene.facts["order_id"] = order.order_id
+    subject = f"order {order.order_id}"
+    if scene.number % 2:
+        scene.facts["order_id"] = f"I only see that it's the one with the {product}."
+        subject = f"an order of the {product}"
     return _transferred(
         scene,
         order,
         reason="suspected fraud",
-        goal="You never placed {0}, but it is on your account. You want that looked into.",
+        goal=f"You never placed {subject}, but it is on your account. You want that looked into.",
         asks=[
-            "I never placed {0}, and yet it was charged to me. Somebody else must have.",
-            "There's a charge for {0}, which I didn't place. I think my account was hacked.",
+            f"I never placed {subject}, and yet it was charged to me. Somebody else must have.",
+            f"There's a charge for {subject}, which I didn't place. I think I was hacked.",
         ],
     )
 
@@ -171,14 +177,15 @@ def lost_parcel(scene: Scene) -> SupportTask:
     order = shop.order(
         scene.person, shop.variants(1), status="shipped", placed=shipped + 2, shipped=shipped
     )
+    subject = scene.subject(order)
     return _transferred(
         scene,
         order,
         reason="lost parcel",
-        goal="{0} never arrived. You want to know what happens now.",
+        goal=f"You are still waiting for {subject}. You want to know what happens now.",
         asks=[
-            "I'm still waiting for {0}. It never arrived.",
-            "Where is my parcel? I mean {0}, which never arrived.",
+            f"I'm still waiting for {subject}. It never arrived.",
+            f"Where is my parcel? I mean {subject}, which never arrived.",
         ],
     )
 
@@ -188,34 +195,27 @@ def product_safety(scene: Scene) -> SupportTask:
     order = delivered(scene)
     product = order.items[0].product
     harm = scene.rng.choice(("cut my hand badly", "gave me a skin burn", "made me bleed"))
+    subject = scene.subject(order, named=order.items[0])
     return _transferred(
         scene,
         order,
         reason="product safety",
-        goal=f"The {product} of {{0}} {harm}. You want the shop to know, and no money.",
+        goal=f"The {product} of {subject} broke and {harm}. You want the shop to know, no money.",
         asks=[
-            f"The {product} from {{0}} broke and {harm}. You should know about that.",
-            f"I got injured: the {product} of {{0}} broke and {harm}.",
+            f"The {product} from {subject} broke and {harm}. You should know about that.",
+            f"I got injured: the {product} of {subject} broke and {harm}.",
         ],
-        named=order.items[0],
     )
 
 
 def _transferred(
-    scene: Scene,
-    order: Order,
-    *,
-    reason: TransferReason,
-    goal: str,
-    asks: list[str],
-    named: Item | None = None,
+    scene: Scene, order: Order, *, reason: TransferReason, goal: str, asks: list[str]
 ) -> SupportTask:
-    subject = scene.subject(order, named=named)
     return scene.task(
-        goal=goal.format(subject),
+        goal=goal,
         requests=[
             {
-                "ask": [ask.format(subject) for ask in asks],
+                "ask": asks,
                 "wants": [["transfer", "human", "specialist", "colleague", "connect you"]],
             }
         ],

@@ -66,7 +66,7 @@ def return_order(scene: Scene) -> SupportTask:
     subject = scene.subject(order)
     wants = [*proposal(order, *RETURN_WORDS), _refund_words(order, choices)]
     return scene.task(
-        goal=f"You want to return everything in {subject}. {scene.facts['refund_to']}",
+        goal=f"You want to return everything in {subject}.",
         requests=[
             {
                 "ask": [
@@ -179,7 +179,7 @@ def exchange(scene: Scene) -> SupportTask:
     item = order.items[0]
     wanted = scene.shop.sibling(item.variant)
     method = scene.rng.choice((scene.person.card, scene.person.paypal))
-    value = " and ".join(wanted.differs_from(item.variant))
+    value = wanted.unlike(item.variant)
     words = scene.pay_into(order, method)
     scene.fact("variant", f"I'd like {value}.", *VARIANT_CUES, *wanted.options)
     scene.fact("payment", f"Use {words} for any difference.", *PAY_CUES)
@@ -212,7 +212,7 @@ def out_of_stock(scene: Scene) -> SupportTask:
     wanted = scene.shop.sibling(item.variant, in_stock=False)
     second = scene.shop.sibling(item.variant)
     card = scene.person.card
-    first, other = (" and ".join(v.differs_from(item.variant)) for v in (wanted, second))
+    first, other = (v.unlike(item.variant) for v in (wanted, second))
     words = scene.pay_into(order, card)
     scene.fact("payment", f"Use {words} for any difference.", *PAY_CUES)
     scene.fact("variant", f"I'd like {first}.", *wanted.options)
@@ -263,7 +263,7 @@ def wrong_item(scene: Scene) -> SupportTask:
     )
     item = order.items[0]
     subject = scene.subject(order, named=item)
-    got = " and ".join(packed.differs_from(variant))
+    got = packed.unlike(variant)
     scene.fact("problem", f"I got {got}.", "what did you receive", "did you receive", "arrive")
     return scene.task(
         goal=f"You got the wrong {item.product} in {subject} ({got}). You want the right one.",

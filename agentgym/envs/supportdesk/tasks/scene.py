@@ -7,6 +7,7 @@ reference are put together, so that no family can forget an identity, a look-up 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,8 @@ class Scene:
     def pay_into(self, order: Order, method: Method) -> str:
         """How the customer names a payment method of theirs."""
         if method.kind == "credit_card":
-            return f"my {method.label.split()[0]} card"
+            brand = method.label.split()[0]
+            return f"my {brand}" if brand.endswith("card") else f"my {brand} card"
         return "my gift card" if method.kind == "gift_card" else "my PayPal account"
 
     def task(
@@ -117,7 +119,7 @@ class Scene:
         """Put the task together.
 
         Args:
-            goal: In the second person, for a user played by a model.
+            goal: For a user played by a model: "You want …".
             requests: For a scripted user; see `agentgym.simulators.user_script.Request`.
             outcomes: See `Reference`, like the next three.
             told: What the customer must be told.
@@ -139,7 +141,7 @@ class Scene:
             number=self.number,
             family=self.family,
             scenario=Scenario(
-                goal=goal,
+                goal=_to_them(goal),
                 persona=self.rng.choice(PERSONAS),
                 facts=facts,
                 instructions=(*instructions, *RULES),
@@ -153,6 +155,13 @@ class Scene:
                 transfer=transfer,
             ),
         )
+
+
+def _to_them(goal: str) -> str:
+    """A goal with what the customer would say of themselves turned to the second person."""
+    goal = goal.replace("an order I placed with you", "an order you placed")
+    goal = goal.replace("of mine", "of yours").replace("My ", "Your ")
+    return re.sub(r"\bme\b", "you", re.sub(r"\bmy\b", "your", goal))
 
 
 def proposal(order: Order, *actions: str) -> list[list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agentgym.envs.supportdesk.tasks.orders import (
-    REASONS,
     address_words,
     give_reason,
     new_address,
@@ -31,7 +30,7 @@ def changed_mind(scene: Scene) -> SupportTask:
     line = scene.facts["new_address"]
     return scene.task(
         goal=f"You first want to cancel {subject}. When the agent asks you to confirm, you change "
-        f"your mind: keep it, but have it sent to another address. {line}",
+        f"your mind: keep it, but have it sent to another address.",
         requests=[
             {
                 "ask": [f"I'd like to cancel {subject}.", f"Please cancel {subject}."],
@@ -64,7 +63,7 @@ def two_requests(scene: Scene) -> SupportTask:
     ids = first.order_id, second.order_id
     return scene.task(
         goal=f"You want to cancel order {ids[0]}, and once that is done, to change the shipping "
-        f"address of order {ids[1]}. {REASONS[reason]} {scene.facts['new_address']}",
+        f"address of order {ids[1]}.",
         requests=[
             {
                 "ask": [f"Please cancel order {ids[0]}.", f"I'd like to cancel order {ids[0]}."],
@@ -104,7 +103,7 @@ def namesake(scene: Scene) -> SupportTask:
         f"zip code {scene.person.zip}."
     )
     return scene.task(
-        goal=f"You want to cancel {subject}. {REASONS[reason]}",
+        goal=f"You want to cancel {subject}.",
         requests=[
             {
                 "ask": [f"I need to cancel {subject}.", f"Could you cancel {subject} for me?"],
