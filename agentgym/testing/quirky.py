@@ -192,7 +192,8 @@ class QuirkyServer:
         """Listen; on the same port as before, if it ran before."""
         app = web.Application(client_max_size=1 << 28)
         app.router.add_post("/v1/chat/completions", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
+        # For aiohttp 0 is no limit at all, and some replies never end.
+        self._runner = web.AppRunner(app, shutdown_timeout=0.01, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=4096, reuse_address=True)
         await site.start()
