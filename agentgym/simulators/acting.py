@@ -103,7 +103,7 @@ def _contradicts(text: str, dialogue: UserDialogue, heard: str) -> str | None:
     for name, value in scenario.facts.items():
         shapes = {shape_of(found) for found in identifiers(value)}
         for claimed in identifiers(text):
-            if shape_of(claimed) in shapes and claimed.casefold() not in known:
+            if shape_of(claimed) in shapes and claimed.lstrip("#").casefold() not in known:
                 return f"it says {claimed!r}, but your {name.replace('_', ' ')} is {value!r}"
         if other := _another_value(text, name, value, known):
             return f"it says {other!r}, but your {name.replace('_', ' ')} is {value!r}"
@@ -137,8 +137,8 @@ def shape_of(identifier: str) -> str:
 def _another_value(text: str, name: str, value: str, known: str) -> str | None:
     """What a line says that a named fact is ("my name is Bob"), if that is something else."""
     label = re.escape(name.replace("_", " "))
-    found = re.search(rf"\bmy {label}(?:'s| is|:) ([A-Z0-9#][\w@.+-]*)", text, re.IGNORECASE)
-    if found is None or not (found[1][0].isupper() or found[1][0].isdigit()):
+    found = re.search(rf"\bmy {label}(?:'s| is|:) (#?\w[\w@.+-]*)", text, re.IGNORECASE)
+    told = found[1].lstrip("#").rstrip(".,-") if found else ""
+    if not (told[:1].isupper() or any(c.isdigit() for c in told)):  # "my zip is on file"
         return None
-    told = found[1].rstrip(".,")
-    return None if told.casefold() in value.casefold() or told.casefold() in known else told
+    return None if told.casefold() in f"{value}\n{known}".casefold() else told
