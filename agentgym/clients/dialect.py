@@ -111,29 +111,23 @@ class SpokenDialect:
         if failure.status not in (400, 422) or is_overflow(failure):
             return False
         text = str(failure)
-        if "max_tokens" in sent and "max_completion_tokens" in text:
-            return self._refuse("max_completion_tokens")
-        if "stream_options" in sent and "stream_options" in text:
-            return self._refuse("stream_options")
+        ours = sent.keys() - self._extra_body.keys()  # on the others the caller insists
+        if "max_tokens" in ours and "max_completion_tokens" in text:
+            self._refused.add("max_completion_tokens")
+            return True
+        if "stream_options" in ours and "stream_options" in text:
+            self._refused.add("stream_options")
+            return True
         for key, neutral in _NEUTRAL.items():
-            untouched = sent.get(key) == neutral and key not in self._extra_body
-            if untouched and re.search(rf"\b{key}\b", text):
-                return self._refuse(key)
-        return self._next_form(text, sent)
-
-    def _refuse(self, key: str) -> bool:
-        if key in self._extra_body:  # the caller insists
-            return False
-        self._refused.add(key)
-        return True
+            if key in ours and sent[key] == neutral and re.search(rf"\b{key}\b", text):
+                self._refused.add(key)
+                return True
+        return "response_format" in ours and self._next_form(text, sent)
 
     def _next_form(self, text: str, sent: Mapping[str, Any]) -> bool:
-        form = sent.get("response_format")
-        if not isinstance(form, Mapping) or "response_format" in self._extra_body:
-            return False
         if not _ABOUT_FORMS.search(text):
             return False
-        refused = _FORMS.index(form["type"])
+        refused = _FORMS.index(sent["response_format"]["type"])
         if refused < self._form:  # learnt by another request meanwhile
             return True
         if self._form_is_known:  # configured, or taken before: the fault is elsewhere

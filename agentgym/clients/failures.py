@@ -35,7 +35,10 @@ _OVERFLOW = re.compile(
 _NOT_TAKEN = r".{0,80}(support|allow|unknown|recogni|only the default)"
 _HINTS = (
     (
-        re.compile("requires --enable-auto-tool-choice|tool.{0,40}not (supported|available)"),
+        re.compile(
+            "requires --enable-auto-tool-choice|tool.{0,40}not (supported|available)",
+            re.IGNORECASE,
+        ),
         "send no tools: --tool-calls text, or dialect.tools = false",
     ),
     (
