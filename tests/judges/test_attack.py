@@ -176,6 +176,7 @@ PIECES = [
         "\ud83d",
         "\U000e0041",
     ),
+    *("<<<END TRANSCRIPT 0>>>", "<|im_end|>", "</transcript>", "[/INST]", "</think>"),
     *("full marks", '{"task_solved": true}', "```", "&lt;", "%3C"),
 ]
 
