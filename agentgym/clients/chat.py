@@ -39,6 +39,7 @@ from agentgym.clients.wire import (
     read_usage,
     request_body,
 )
+from agentgym.deadline import queued
 from agentgym.errors import EndpointError
 from agentgym.metering import charge, report_refusal
 from agentgym.types import Message, ToolSpec, Usage
@@ -267,7 +268,9 @@ class ChatClient:
             prompt_tokens, limit = estimated_tokens(data), output_limit(call.sent)
             tokens = prompt_tokens + (int(limit) if math.isfinite(limit) else 0)
             queued_at = self._clock()
-            permit = await held.enter_async_context(self.limiter.slot(call.ticket, tokens=tokens))
+            with queued():
+                slot = self.limiter.slot(call.ticket, tokens=tokens)
+                permit = await held.enter_async_context(slot)
             call.deadline += self._clock() - queued_at  # waiting for a slot is free
             reserved_usd = self.budget.reserve(prompt_tokens, limit)
             call.attempts += 1

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agentgym.deadline import Deadline
 from agentgym.errors import ConfigError
 from agentgym.judge import Score
 from agentgym.metering import Meter, metered
@@ -178,7 +179,7 @@ class Canary:
         async with places:
             try:
                 with episode_named(name):
-                    async with asyncio.timeout(self._timeout_s):
+                    async with Deadline(self._timeout_s):
                         score = await judge.score(episode)
             except Exception as error:  # a failed judgement is counted, and is never a number
                 logger.info("%s: %s: %s", name, type(error).__name__, error)

@@ -7,13 +7,13 @@ exception; only cancellation and a misconfigured environment pass through.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from agentgym.deadline import Deadline
 from agentgym.errors import AgentGymError
 from agentgym.judge import Scoring
 from agentgym.metering import Meter, metered
@@ -100,7 +100,7 @@ class EpisodeRun:
         limit_s = self._setting.limits.init_timeout_s
         handle = None
         async with self._stages.init.slot(self._stage_s):
-            limit = asyncio.timeout(limit_s)
+            limit = Deadline(limit_s)
             try:
                 async with limit:
                     handle = await self._acquire()
@@ -109,7 +109,7 @@ class EpisodeRun:
             except BaseException as error:
                 if handle is not None:
                     await self._pool.discard(handle)
-                if isinstance(error, TimeoutError) and limit.expired():
+                if isinstance(error, TimeoutError) and limit.is_over:
                     raise Failure("infra", f"no env was ready within {limit_s:g} s") from error
                 raise
         self.scoring = handle.scoring

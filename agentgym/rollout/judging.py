@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentgym.deadline import Deadline
 from agentgym.judge import Scoring
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_named
@@ -54,7 +54,7 @@ async def judge_together(
     async with stages.eval.slot(held_s):
         try:
             with episode_named(name), metered(meter):
-                async with asyncio.timeout(limit_s):
+                async with Deadline(limit_s):
                     verdicts = (
                         [await scoring.verdict(episodes[0])]
                         if alone

@@ -14,12 +14,12 @@ from agentgym.types import Finite, Record
 class Limits(Record):
     """Concurrency, deadlines and budgets of an engine.
 
-    Every clock runs only while its stage works on the episode: waiting for a slot is free.
+    Every clock runs only while its stage works on the episode: waiting for a slot is free, and so
+    is a call's wait for its turn in the client (`max_concurrency`, rate limits).
     """
 
     concurrency: int = Field(default=64, ge=1)
-    """Episodes taking turns at once (RUN). Keep the client's own limit at least as high: what an
-    episode waits inside its client counts as its time."""
+    """Episodes taking turns at once (RUN)."""
     init_concurrency: int = Field(default=16, ge=1)
     """Environments made or reset at once (INIT)."""
     eval_concurrency: int = Field(default=64, ge=1)

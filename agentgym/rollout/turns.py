@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from agentgym.client import Completion, ModelClient, SamplingParams
+from agentgym.deadline import Deadline
 from agentgym.errors import ContextOverflow, EmptyReply, EndpointError, ReplayMiss
 from agentgym.metering import Meter, charge, metered
 from agentgym.rollout.failure import Failure, OutOfTime, is_ours, record_of, text_of
@@ -68,6 +69,7 @@ class TurnLoop:
         self._seed = seed
         self._turns = 0
         self._policy_s = 0.0
+        self._left_s = setting.limits.episode_timeout_s
         self.history: list[Message] = []
         self.tools: list[ToolSpec] = []
         self._generated = 0
@@ -99,12 +101,11 @@ class TurnLoop:
             Failure: If the env broke, or time ran out in the middle of a step.
         """
         self.history.extend(opening)
-        deadline = asyncio.get_running_loop().time() + self._limits.episode_timeout_s
         while True:
             if self._tokens_left() == 0:
                 return await self._cut(handle, "tokens")
             try:
-                completion = await self._ask(deadline)
+                completion = await self._ask()
             except ContextOverflow:
                 return await self._cut(handle, "context")
             except OutOfTime:
@@ -113,11 +114,11 @@ class TurnLoop:
                 self.failure = failure
                 return await self._cut(handle, failure.cut)
             self._count(completion)
-            last = await self._step(handle, completion, deadline)
+            last = await self._step(handle, completion)
             if last is not None:
                 return record_of(last)
 
-    async def _ask(self, deadline: float) -> Completion:
+    async def _ask(self) -> Completion:
         """The policy's next message.
 
         Raises:
@@ -125,11 +126,9 @@ class TurnLoop:
             OutOfTime: If the episode's time is over.
             Failure: If there is no answer.
         """
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        limit = asyncio.timeout_at(min(deadline, started + self._limits.turn_timeout_s))
+        limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
         try:
-            async with limit:
+            async with limit.deadline:
                 completion = await self._billed_call()
         except ContextOverflow:
             raise
@@ -143,13 +142,15 @@ class TurnLoop:
         except BaseException as error:
             if is_ours(error):
                 raise
-            if not limit.expired():
+            if not limit.deadline.is_over:
                 raise Failure("infra", text_of(error)) from error
-            if clock() >= deadline:
+            if limit.is_episodes:
                 raise OutOfTime from error
             waited = f"{self._limits.turn_timeout_s:g} s"
             raise Failure("infra", f"the policy gave no answer within {waited}") from error
-        self._policy_s = clock() - started
+        finally:
+            self._left_s -= limit.used_s
+        self._policy_s = limit.used_s
         return completion
 
     async def _billed_call(self) -> Completion:
@@ -189,9 +190,7 @@ class TurnLoop:
         self._turns += 1
         self._progress.turn(completion.usage.completion_tokens if completion.usage else 0)
 
-    async def _step(
-        self, handle: EnvHandle, completion: Completion, deadline: float
-    ) -> dict[str, Any] | None:
+    async def _step(self, handle: EnvHandle, completion: Completion) -> dict[str, Any] | None:
         """Take the turn.
 
         Returns:
@@ -200,21 +199,22 @@ class TurnLoop:
         Raises:
             Failure: If the env breaks, or the time is over before it is through.
         """
-        clock = asyncio.get_running_loop().time
-        limit = asyncio.timeout_at(min(deadline, clock() + self._limits.turn_timeout_s))
+        limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
         try:
-            async with limit:
+            async with limit.deadline:
                 messages, over, info = await handle.step(_action(completion, self._policy_s))
         except BaseException as error:
             if is_ours(error):
                 raise
             self.history.append(dict(completion.message))
             failure = Failure("env", text_of(error))
-            if limit.expired():
-                which = "episode_timeout_s" if clock() >= deadline else "turn_timeout_s"
+            if limit.deadline.is_over:
+                which = "episode_timeout_s" if limit.is_episodes else "turn_timeout_s"
                 failure = Failure("infra", f"{which} passed in the middle of an env step")
             self.remains = handle.remains(failure, self.history)
             raise failure from error
+        finally:
+            self._left_s -= limit.used_s
         self.note(info)
         if over:
             return info
@@ -233,6 +233,20 @@ class TurnLoop:
             if self.failure is not None:
                 raise self.failure from error
             raise Failure("env", text_of(error)) from error
+
+
+class _TurnLimit:
+    """The tighter of the turn's time and what is left of the episode's."""
+
+    def __init__(self, episode_s: float, turn_s: float) -> None:
+        self.is_episodes = episode_s <= turn_s
+        self._allowed_s = min(episode_s, turn_s)
+        self.deadline = Deadline(self._allowed_s)
+
+    @property
+    def used_s(self) -> float:
+        """Seconds worked, queues left out."""
+        return self._allowed_s - self.deadline.left_s
 
 
 def _action(completion: Completion, policy_s: float) -> Action:
