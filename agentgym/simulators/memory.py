@@ -42,10 +42,10 @@ def recall(
     """
     call: Entry = {"name": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     if tool.effect == "read":
-        for entry in reversed(world.log):
-            if _wrote(world, entry):
+        for used, entry in _past(world):
+            if used.effect != "read" and "result" in entry:
                 break
-            if entry["name"] == tool.name and same(entry["arguments"], call["arguments"]):
+            if used.name == tool.name and same(entry["arguments"], call["arguments"]):
                 return dict(copy.deepcopy(entry))
     for key in _asked(tool, arguments):
         exists = key in world.state.get(tool.entity or "", {})
@@ -294,16 +294,19 @@ def _asked(tool: SimulatedTool, arguments: Mapping[str, Any]) -> list[str]:
     return [] if tool.key is None else keys_of(arguments.get(tool.key))
 
 
-def _wrote(world: SimulatedWorld, entry: Entry) -> bool:
-    return "result" in entry and world.tool(entry["name"]).effect != "read"
+def _past(world: SimulatedWorld) -> Iterator[tuple[SimulatedTool, Entry]]:
+    """The answered calls of this world's tools, the latest first."""
+    tools = {tool.name: tool for tool in world.tools}
+    for entry in reversed(world.log):
+        if entry["name"] in tools:
+            yield tools[entry["name"]], entry
 
 
 def _is_gone(world: SimulatedWorld, entity: str | None, key: str) -> bool:
     """Whether something was deleted, or an answer said that there is no such thing."""
     if key in world.deleted.get(entity or "", ()):
         return True
-    for entry in world.log:
-        tool = world.tool(entry["name"])
+    for tool, entry in _past(world):
         if (
             tool.entity == entity
             and key in _asked(tool, entry["arguments"])
@@ -325,8 +328,7 @@ def _must_be_listed(
     if tool.key is None or '"array"' not in schema or json.dumps(tool.key) not in schema:
         return []
     found = []
-    for entry in world.log:
-        made_by = world.tool(entry["name"])
+    for made_by, entry in _past(world):
         if made_by.effect != "create" or made_by.entity != tool.entity or "result" not in entry:
             continue
         shown = [key for key, _ in records_in(entry["result"], made_by.key)]

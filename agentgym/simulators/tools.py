@@ -130,12 +130,12 @@ class _HelperCall:
     def __init__(self, asked: Any) -> None:
         name = asked.get("name") if isinstance(asked, Mapping) else None
         given = asked.get("input") if isinstance(asked, Mapping) else None
-        if name not in _HELPERS or not isinstance(given, list):
+        if not isinstance(name, str) or name not in _HELPERS or not isinstance(given, list):
             raise Unusable(
                 '"helper" needs "name", one of '
                 f'{", ".join(_HELPERS)}, and "input", a list of its arguments'
             )
-        self.asked = {"name": name, "input": given}
+        self.asked: dict[str, Any] = {"name": name, "input": given}
 
     def run(self, world: SimulatedWorld) -> dict[str, Any]:
         """What the helper says, or why it can't."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import json
@@ -585,3 +586,25 @@ def test_nothing_inconsistent_is_ever_delivered_whatever_the_model_says(steps):
             observer.check(name, arguments, outcome)
 
     asyncio.run(play())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+FIELDS = {
+    "answer": st.sampled_from(["result", "error", "helper"]) | JSON,
+    "result": BOOKINGS | JSON,
+    "error": st.text(max_size=5) | JSON,
+    "helper": st.fixed_dictionaries({"name": JSON | st.just("lookup"), "input": JSON}) | JSON,
+    "changes": CHANGES | JSON,
+}
+REPLIES = st.fixed_dictionaries({}, optional=FIELDS).map(json.dumps) | st.text(max_size=30)
+
+
+@given(CALLS, st.lists(REPLIES, min_size=20, max_size=20))
+def test_no_reply_whatever_breaks_anything_but_its_own_episode(call, replies):
+    tools = HostedTools(ScriptedClient(replies))
+    with contextlib.suppress(ToolError, SimulatorError):
+        asyncio.run(tools.call(theatre(), *call))

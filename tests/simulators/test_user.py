@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from theatre import Backend
 
 from agentgym.client import Completion
@@ -331,3 +335,21 @@ async def test_an_endpoint_that_fails_is_the_simulators_fault_and_the_cause_is_k
 )
 def test_what_expects_an_answer(heard, expected):
     assert expects_an_answer(heard) is expected
+
+
+VALUES = st.none() | st.booleans() | st.text(max_size=8) | st.lists(st.text(), max_size=1)
+REPLIES = (
+    st.fixed_dictionaries(
+        {}, optional={"say": VALUES, "end": VALUES | st.sampled_from(["no", "done", "abort"])}
+    ).map(json.dumps)
+    | st.text(max_size=30)
+    | VALUES.map(json.dumps)
+)
+
+
+@given(st.text(max_size=30), st.lists(REPLIES, min_size=2, max_size=2))
+def test_no_reply_whatever_breaks_anything_but_its_own_episode(heard, replies):
+    user = HostedUser(ScriptedClient(replies))
+    with contextlib.suppress(SimulatorError):
+        reply = asyncio.run(user.reply(dialogue(), heard))
+        assert reply.text or reply.ended == "done"
