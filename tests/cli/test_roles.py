@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -285,3 +286,28 @@ def test_interrupted_recording_goes_on_with_the_run(agentgym_command, model_serv
     )
     assert code == 0
     assert "3 (3 scored" in out
+
+
+RECORDING = Path(__file__).parents[1] / "recordings" / "webshop-smollm2.jsonl"
+
+
+def test_real_models_run_is_replayed_with_its_figures(agentgym_command, tmp_path):
+    """SmolLM2-135M on vLLM, recorded once; no server and no model is needed to have it again.
+
+    When the shop's pages change, record anew: the command below with the server's URL, and
+    `--record` for `--replay`; the figures are those that it prints.
+    """
+    code, out, _ = agentgym_command(
+        *("rollout", "--env", "agentgym/WebShop-v0", "--split", "validation", "--quiet"),
+        *("--env-kwargs", "num_products=60", "page_size=3", "-n", "4", "--seed", "1"),
+        *("--max-turns", "3", "--max-tokens", "32", "--out", "x"),
+        *("--base-url", "http://127.0.0.1:9/v1", "--model", "smollm2", "--replay", RECORDING),
+    )
+    assert code == 0
+    assert "4 (4 scored, 4 tasks)" in out
+    assert re.search(r"reward +-0\.6500 ± 0\.0866$", out, re.MULTILINE)
+    assert re.search(r"malformed +50\.0% \(2/4\)", out)
+    assert "6,203 in (0 cached), 335 out (0 reasoning), 12 calls" in out
+    turns = [turn for t in read_traces(tmp_path / "x" / "traces.jsonl") for turn in t.turns]
+    assert sum(turn.cut_off for turn in turns) >= 4
+    assert any(turn.message["content"] == "beeksmart\n" for turn in turns)

@@ -16,6 +16,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from agentgym.client import Completion, SamplingParams
 from agentgym.clients import ScriptedClient
 from agentgym.core import AgentEnv
+from agentgym.deadline import queued
 from agentgym.errors import (
     ConfigError,
     ContextOverflow,
@@ -960,3 +961,31 @@ async def test_unknown_parameter_is_named():
 async def test_other_environments_are_refused():
     with pytest.raises(ConfigError, match="AgentEnv"):
         await play(Engine("CartPole-v1", client=ScriptedClient([])))
+
+
+# --- queues -----------------------------------------------------------------------------------
+
+
+async def test_wait_for_a_turn_in_the_client_is_not_the_policys_time():
+    async def wait_then_answer(messages: Any) -> Any:
+        with queued():
+            await asyncio.sleep(0.3)
+        return solve(messages)
+
+    limits = Limits(turn_timeout_s=0.25, episode_timeout_s=0.25)
+    engine = Engine(CounterEnv, client=ScriptedClient(wait_then_answer), limits=limits)
+    (trace,) = await play(engine)
+    assert (trace.reward, trace.truncated) == (1.0, False)
+    assert sum(turn.policy_s for turn in trace.turns) < 0.25
+
+
+async def test_wait_for_a_turn_in_a_client_is_not_the_judges_time():
+    async def wait(episode: Any) -> None:
+        with queued():
+            await asyncio.sleep(0.3)
+
+    engine = Engine(
+        Maker(judge=wait), client=ScriptedClient(solve), limits=Limits(eval_timeout_s=0.25)
+    )
+    (trace,) = await play(engine)
+    assert trace.reward == 1.0
