@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentgym.deadline import Deadline
-from agentgym.errors import AgentGymError
+from agentgym.errors import AgentGymError, SimulatorError
 from agentgym.judge import Scoring
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_named
@@ -133,6 +133,8 @@ class EpisodeRun:
             options["max_turns"] = self._setting.limits.max_turns
         try:
             return await handle.reset(seed=self.seed, options=options)
+        except SimulatorError as error:  # a user who can't open the conversation
+            raise Failure("simulator", text_of(error)) from error
         except BaseException as error:
             if is_ours(error):
                 raise
