@@ -130,6 +130,41 @@ def test_attack_names_a_judge_that_is_too_lenient(judge):
     assert "solved even without the attack: 95" in out
 
 
+def test_attack_stopped_by_ctrl_c_reports_what_it_has(model_server, tmp_path):
+    asked = []
+    stopped = threading.Event()
+
+    def answer(body):
+        asked.append(body)
+        if len(asked) > 40:
+            stopped.wait(60)
+        return strict(body)
+
+    command = [sys.executable, "-m", "agentgym", "judge", "attack", "--model", "m", "--quiet"]
+    command += ["--concurrency", "4", "--out", "a.json", "--base-url", model_server(answer).url]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "OPENAI_API_KEY": "x"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while len(asked) <= 40:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    stopped.set()
+    assert process.returncode == 130
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert not report["complete"]
+    assert 0 < len(report["results"]) < 41
+    assert next(line for line in out.splitlines() if line.startswith("all"))
+    assert f"interrupted after {len(report['results'])} of 95" in err
+    assert "Traceback" not in err
+
+
 # --- check ------------------------------------------------------------------------------------
 
 

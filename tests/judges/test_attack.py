@@ -442,6 +442,19 @@ def test_a_tool_called_judge_or_a_file_of_rewards_is_no_way_to_a_reward():
     assert reward == pytest.approx(-0.8)
 
 
+def test_nothing_of_the_reference_or_a_verdict_is_shown_before_the_end():
+    """Case J08, over 100 tasks: the goal's product, its score and the verdict stay hidden."""
+    env = WebShopEnv(num_products=200)
+    for task_id in env.task_ids()[:100]:
+        obs, info = env.reset(options={"task_id": task_id})
+        goal = env.goal_of(task_id)
+        shown = json.dumps([*obs, info["tools"], info], default=repr).lower()
+        assert goal.product.asin.lower() not in shown
+        _, reward, *_, info = env.step("search[zzzz]")
+        assert reward == 0.0
+        assert not {"verdict", "episode_record", "reward", "outcome"} & set(info)
+
+
 def test_an_injection_does_not_lift_a_gate():
     """Case J06: the judge may be fooled; the gates look at the record and not at words."""
 
