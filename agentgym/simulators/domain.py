@@ -12,7 +12,6 @@ they are module-level functions, whatever holds the domain can be pickled.
 
 from __future__ import annotations
 
-import copy
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,13 @@ FLAG: Schema = {"type": "boolean"}
 DATE: Schema = {"type": "string", "format": "date", "description": "YYYY-MM-DD"}
 TIME: Schema = {"type": "string", "description": "HH:MM, 24 hours"}
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+
+
+def copied(value: Any) -> Any:
+    """A copy of a JSON value; `copy.deepcopy` takes five times as long over a world's records."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def one_of(*values: str) -> Schema:
@@ -97,7 +103,8 @@ class Entity:
             raise ConfigError(
                 f"entity {self.name!r} has no field {name!r}; it has {', '.join(self.fields)}"
             )
-        return copy.deepcopy(self.fields[name])
+        schema: Schema = copied(self.fields[name])
+        return schema
 
 
 class Records:
@@ -350,7 +357,7 @@ class Create(Write):
             self.check(records, arguments, given)
         derived = {} if self.derive is None else self.derive(records, arguments)
         known = {**self.sets, **derived, **given}
-        row = records.add(self.entity, {name: copy.deepcopy(known[name]) for name in kind.fields})
+        row = records.add(self.entity, {name: copied(known[name]) for name in kind.fields})
         if self.then is not None:
             self.then(records, arguments, row)
         return row
@@ -391,7 +398,7 @@ class Update(Write):
                 )
         if self.check is not None:
             self.check(records, arguments, row)
-        row.update(copy.deepcopy(changes))
+        row.update(copied(changes))
         if self.then is not None:
             self.then(records, arguments, row)
         return row

@@ -10,14 +10,13 @@ Both keep nothing of an episode: all of it is in the `SimulatedWorld`.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym.errors import AgentGymError, ConfigError, SimulatorError, ToolError
 from agentgym.simulator import SimulatedWorld
-from agentgym.simulators.domain import Action, Domain, Entity, Records
+from agentgym.simulators.domain import Action, Domain, Entity, Records, copied
 
 
 class StateMachineTools:
@@ -65,13 +64,13 @@ class StateMachineTools:
         if action is None or all(tool.name != name for tool in world.tools):
             known = ", ".join(sorted(self._actions)) or "none"
             raise SimulatorError(f"no domain of this simulator has a tool {name!r}; tools: {known}")
-        entry = {"name": name, "arguments": copy.deepcopy(dict(arguments))}
+        entry = {"name": name, "arguments": copied(dict(arguments))}
         before = None
         if action.effect != "read":
-            before = copy.deepcopy((world.state, world.deleted))
+            before = copied(world.state), copied(world.deleted)
         try:
             kind = self._entities[action.entity]
-            result = copy.deepcopy(action.run(kind, Records(world, self._entities), arguments))
+            result = copied(action.run(kind, Records(world, self._entities), arguments))
         except ToolError as refusal:
             if before is not None:
                 world.state, world.deleted = before
@@ -83,7 +82,7 @@ class StateMachineTools:
             raise SimulatorError(
                 f"the domain's action {name!r} crashed: {type(error).__name__}: {error}"
             ) from error
-        world.log.append({**entry, "result": copy.deepcopy(result)})
+        world.log.append({**entry, "result": copied(result)})
         return result
 
 
@@ -114,7 +113,7 @@ class FixtureTools:
                     f"got {sorted(entry)}"
                 )
             key = _call_key(entry["name"], entry["arguments"])
-            self._answers.setdefault(key, []).append(copy.deepcopy(dict(entry)))
+            self._answers.setdefault(key, []).append(copied(dict(entry)))
 
     async def call(self, world: SimulatedWorld, name: str, arguments: Mapping[str, Any]) -> Any:
         """Answer one call; see `ToolSimulator.call`.
@@ -125,7 +124,7 @@ class FixtureTools:
         """
         key = _call_key(name, arguments)
         answers = self._answers.get(key)
-        entry = {"name": name, "arguments": copy.deepcopy(dict(arguments))}
+        entry = {"name": name, "arguments": copied(dict(arguments))}
         if answers is None:
             if self._missing is None:
                 raise SimulatorError(f"no recorded answer to {key:.300}")
@@ -136,8 +135,8 @@ class FixtureTools:
         if "error" in answer:
             world.log.append({**entry, "error": answer["error"]})
             raise ToolError(answer["error"])
-        world.log.append({**entry, "result": copy.deepcopy(answer["result"])})
-        return copy.deepcopy(answer["result"])
+        world.log.append({**entry, "result": copied(answer["result"])})
+        return copied(answer["result"])
 
 
 def _call_key(name: str, arguments: Mapping[str, Any]) -> str:

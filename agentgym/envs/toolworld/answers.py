@@ -23,6 +23,8 @@ NOTHING = "NONE"
 """The claim that nothing fits, or that the task can't be done."""
 MOST_BESIDE = 240
 """Characters that an answer may have beside the names in it; more is no answer but a report."""
+LONGEST_NONE = 80
+"""Characters around a bare "none"; a longer text, such as the task's own, only mentions it."""
 
 
 class Answer(Record):
@@ -48,6 +50,11 @@ class Answer(Record):
 def number(value: float) -> Answer:
     """A number; amounts are exact to the cent."""
     return Answer(kind="number", values=(_plain_number(value),))
+
+
+def rounds_clearly(value: float) -> bool:
+    """Whether everybody rounds a number to the same cents: half a cent goes either way."""
+    return abs(abs(value) * 100 % 1 - 0.5) > 0.01
 
 
 def no_number() -> Answer:
@@ -112,7 +119,7 @@ def claims_in(text: str, answer: Answer) -> Claims:
         found = dates_in(part)
     elif answer.kind == "time":
         found = times_in(part)
-    if _SAYS_NOTHING.search(part):
+    if _SAYS_NOTHING.search(part) and (found or len(part) <= LONGEST_NONE):
         found.add(NOTHING)
     return frozenset(found)
 
@@ -142,7 +149,7 @@ _MONTH_DAY = re.compile(r"\b([a-z]{3,9})\.? (\d\d?)(?:st|nd|rd|th)?,? (\d{4})\b"
 _TIME = re.compile(r"\b(\d\d?):(\d\d)(?::\d\d)?(?: ?([ap])\.?m\b)?", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?<![\w.])([-\u2212]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
-    r"(?:kg|km|min|h|kwh|w|eur|usd)?(?!\w)",
+    r"(?:kg|km|min|h|kwh|w|eur|usd)?(?!\w|\.\d)",
     re.IGNORECASE,
 )
 _NUMBER_WORDS = {

@@ -8,11 +8,10 @@ there, a rubric judges whether the answer follows from what the tools said.
 
 from __future__ import annotations
 
-import copy
 import functools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from agentgym.client import Endpoint, ModelClient
 from agentgym.core import AgentEnv
@@ -34,12 +33,10 @@ from agentgym.json_schema import JsonSchema
 from agentgym.judge import GateSpec, Judge
 from agentgym.schema_tool import SchemaTool
 from agentgym.simulator import SimulatedTool, SimulatedWorld, ToolSimulator
+from agentgym.simulators.domain import State, copied
 from agentgym.sync import run_inline
 from agentgym.tools import ToolBox
 from agentgym.types import Message, Task, clean_text
-
-if TYPE_CHECKING:
-    from agentgym.simulators.domain import State
 
 SimulatorSpec: TypeAlias = ToolSimulator | Endpoint | Mapping[str, Any] | ModelClient
 JudgeSpec: TypeAlias = Judge | Endpoint | Mapping[str, Any] | ModelClient
@@ -179,7 +176,7 @@ class ToolWorldEnv(AgentEnv):
             seed=int(self.np_random.integers(2**31)),
             background=_background(drawn) if self.fabricates else drawn.background,
             session=f"toolworld-{uuid.uuid4().hex}",
-            state=copy.deepcopy(self._before),
+            state=copied(self._before),
         )
         self.use_tools(ToolBox(self._tool(tool) for tool in drawn.tools))
         asked: Message = {"role": "user", "content": drawn.prompt}

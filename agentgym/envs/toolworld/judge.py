@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from agentgym.envs.toolworld.answers import (
     NOTHING,
@@ -53,15 +54,17 @@ class AnswerVerifier:
                 f"task {episode.task.task_id} has no reference: what a hosted simulator makes up "
                 "has no right answer that a program knows; give judge="
             )
-        results = results_text(episode)
+        calls = _answered(episode)
         claimed = claims_in(episode.answer or "", reference.answer)
-        seen = all(_seen(piece, results) for piece in reference.evidence)
+        seen = all(_seen(pieces, calls) for pieces in reference.evidence)
         right = claimed == reference.answer.claims
         if right and not reference.answer.values:
             right = seen  # "none" is easily guessed
         state_right = episode.outcome.get("changes") == reference.changes
         solved = right and state_right
-        grounded = seen and _is_supported(claimed, reference.answer, results)
+        grounded = seen and _is_supported(
+            claimed, reference.answer, "\n".join(result for _, result in calls)
+        )
         return Score(
             total=float(solved) + GROUNDED_WEIGHT * grounded,
             components={
@@ -74,20 +77,26 @@ class AnswerVerifier:
         )
 
 
-def results_text(episode: Episode) -> str:
-    """What the tools answered, refusals and malformed calls left out."""
-    answered = {call.id for turn in episode.turns for call in turn.calls if call.status == "ok"}
-    return "\n".join(
-        str(reply.get("content") or "")
-        for turn in episode.turns
-        for reply in turn.replies
-        if reply.get("tool_call_id") in answered
-    )
+def _answered(episode: Episode) -> list[tuple[str, str]]:
+    """Arguments and result of every call that was answered; no refusals and malformed calls."""
+    found = []
+    for turn in episode.turns:
+        results = {reply.get("tool_call_id"): reply.get("content") for reply in turn.replies}
+        for call in turn.calls:
+            if call.status == "ok":
+                arguments = json.dumps(call.arguments, ensure_ascii=False)
+                found.append((arguments, str(results.get(call.id) or "")))
+    return found
 
 
-def _seen(piece: str, results: str) -> bool:
-    """Whether a key, name or field stands in the results as a JSON string."""
-    return json.dumps(piece, ensure_ascii=False) in results
+def _seen(pieces: Sequence[str], calls: Sequence[tuple[str, str]]) -> bool:
+    """Whether keys and fields stand together in one call and its result, as JSON strings.
+
+    What was asked about counts: an empty list says only there what is not. Keys can't be guessed,
+    and several within one text are no JSON strings.
+    """
+    quoted = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
+    return any(all(piece in asked + got for piece in quoted) for asked, got in calls)
 
 
 def _is_supported(claimed: Claims, answer: Answer, results: str) -> bool:

@@ -6,7 +6,6 @@ measures was never trained on, and two whole domains are in no training task at 
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.templates import Call, Catalogue, Posed, Split, Template
 from agentgym.errors import ConfigError, ToolError
 from agentgym.simulator import SimulatedTool, SimulatedWorld
-from agentgym.simulators.domain import State
+from agentgym.simulators.domain import State, copied
 from agentgym.simulators.state_machine import StateMachineTools
 from agentgym.sync import run_inline
 
@@ -34,8 +33,8 @@ class Reference:
     """What solves a task; hidden."""
 
     answer: Answer
-    evidence: tuple[str, ...]
-    """Keys and names that decide the answer; they stand in the results of whoever looked."""
+    evidence: tuple[tuple[str, ...], ...]
+    """Keys and fields that decide the answer; each group stands in one call of whoever looked."""
     changes: Changes
     """What is different in the world once the task is done; nothing for a question."""
 
@@ -131,15 +130,17 @@ class TaskSet:
         Raises:
             ConfigError: If the template finds no task in any world.
         """
+        chance = random.Random(f"{self._seed}/{family.name}/{number}").random()
+        wants_none = chance < family.template.none_share
         for attempt in range(MOST_DRAWS):
             rng = random.Random(f"{self._seed}/{family.name}/{number}/{attempt}")
             state = family.catalogue.domain.records(rng)
             posed = family.template.pose(rng, state)
-            if posed is not None:
+            if posed is not None and wants_none == (not posed.answer.values):
                 return self._dressed(family, posed, state, rng, wording=number)
         raise ConfigError(
             f"template {family.name} posed no task in {MOST_DRAWS} worlds; its pose() refuses too "
-            "much, or the domain's populate() gives too little"
+            "much, the domain's populate() gives too little, or none_share is wrong"
         )
 
     def _dressed(
@@ -163,7 +164,9 @@ class TaskSet:
             state=state,
             reference=Reference(
                 answer=posed.answer,
-                evidence=tuple(posed.evidence),
+                evidence=tuple(
+                    (piece,) if isinstance(piece, str) else piece for piece in posed.evidence
+                ),
                 changes=self._changes_by(posed.writes, tuple(tools), state),
             ),
         )
@@ -173,7 +176,7 @@ class TaskSet:
     ) -> Changes:
         if not writes:
             return {}
-        world = SimulatedWorld(tools=tools, seed=0, state=copy.deepcopy(state))
+        world = SimulatedWorld(tools=tools, seed=0, state=copied(state))
         for name, arguments in writes:
             try:
                 run_inline(self.simulator.call(world, name, arguments))
@@ -209,7 +212,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
         changed = {
             key: _rounded(new[key])
             for key in sorted(new)
-            if key in old and _rounded(new[key]) != _rounded(old[key])
+            if key in old and new[key] != old[key] and _rounded(new[key]) != _rounded(old[key])
         }
         deleted = sorted(key for key in old if key not in new)
         parts = {"created": sorted(created, key=repr), "changed": changed, "deleted": deleted}

@@ -34,8 +34,9 @@ class Posed:
     slots: Mapping[str, Any]
     """What fills the prompt's gaps."""
     answer: Answer
-    evidence: Sequence[str]
-    """Keys or names that decide the answer, all of which a policy must have seen in results."""
+    evidence: Sequence[str | tuple[str, ...]]
+    """What decides the answer, all of which a policy must have seen: keys, or a key together with
+    what was asked about it, which must then stand in one call and its result."""
     writes: Sequence[Call] = ()
     """The calls that bring about the state asked for, in order."""
 
@@ -45,6 +46,8 @@ class Template:
 
     name: ClassVar[str]
     split: ClassVar[Split]
+    none_share: ClassVar[float] = 0.0
+    """Share of its tasks whose right answer is that there is none; `pose` need not see to it."""
     prompts: ClassVar[Sequence[str]]
     """Wordings, with `{slots}`; every one names all slots."""
 

@@ -240,6 +240,7 @@ class InBoth(Template):
     """Who attends both of two meetings, if anybody."""
 
     name = "in_both"
+    none_share = 0.2
     split = "train"
     prompts = (
         (
@@ -253,18 +254,16 @@ class InBoth(Template):
     )
 
     def pose(self, rng: random.Random, state: State) -> Posed | None:
-        """Two meetings; most tasks have one that is shared."""
+        """Any two meetings."""
         one, other = rng.sample(rows_of(state, "event"), 2)
         both = [person for person in one["attendees"] if person in other["attendees"]]
-        if not both and rng.random() < 0.9:
-            return None
         return Posed(
             slots={"one": one["title"], "other": other["title"]},
             answer=answers.names(
                 [state["person"][person]["name"] for person in both],
                 field_of(state, "person", "name"),
             ),
-            evidence=[*one["attendees"], *other["attendees"]],
+            evidence=[(event["event_id"], "attendees") for event in (one, other)],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -286,6 +285,7 @@ class NoScreen(Template):
     """Which of a person's meetings is in a room without a screen."""
 
     name = "no_screen"
+    none_share = 0.2
     split = "train"
     prompts = (
         (
@@ -307,7 +307,7 @@ class NoScreen(Template):
         return Posed(
             slots={"person": person["name"], "date": date},
             answer=answers.names(without, field_of(state, "event", "title")),
-            evidence=[event["room_id"] for event in events] + ["screen"],
+            evidence=[(event["room_id"], "screen") for event in events],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:

@@ -79,7 +79,7 @@ APPOINTMENT = Entity(
 
 
 def populate(rng: random.Random) -> dict[str, list[Row]]:
-    """Two weeks of slots, about half of them taken."""
+    """Slots on a few days; about half are taken, and some doctors have none left."""
     names = people(rng, 24)
     doctors = [
         {
@@ -108,10 +108,12 @@ def populate(rng: random.Random) -> dict[str, list[Row]]:
         {"slot_id": key, "doctor_id": doctor, "date": date, "time": time, "free": True}
         for key, (doctor, date, time) in zip(keys(rng, "sl", len(times)), times, strict=True)
     ]
-    taken = rng.sample(slots, len(slots) // 2)
+    booked_out = {doctor["doctor_id"] for doctor in doctors[:3]}
+    taken = [slot for slot in slots if slot["doctor_id"] in booked_out or rng.random() < 0.4]
     appointments = []
     for key, slot in zip(keys(rng, "ap", len(taken)), taken, strict=True):
-        status = rng.choice(("booked", "booked", "booked", "cancelled"))
+        cancelled = slot["doctor_id"] not in booked_out and rng.random() < 0.3
+        status = "cancelled" if cancelled else "booked"
         slot["free"] = status == "cancelled"
         appointments.append(
             {
@@ -251,7 +253,11 @@ class OwnShare(Template):
         return Posed(
             slots={"patient": patient["name"], "doctor": doctor["name"]},
             answer=answers.number(doctor["fee"] * (100 - covered) / 100),
-            evidence=[patient["patient_id"], doctor["doctor_id"], "fee", "covers_percent"],
+            evidence=[
+                (patient["patient_id"], patient["insurer"]),
+                (patient["insurer"], "covers_percent"),
+                (doctor["doctor_id"], "fee"),
+            ],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -268,6 +274,7 @@ class BookEarliest(Template):
     """The first free slot with any doctor of a specialty at a site."""
 
     name = "book_earliest"
+    none_share = 0.2
     split = "validation"
     prompts = (
         (
@@ -304,7 +311,7 @@ class BookEarliest(Template):
                 state["doctor"][slot["doctor_id"]]["name"] if slot else None,
                 field_of(state, "doctor", "name"),
             ),
-            evidence=[each["doctor_id"] for each in doctors] + ([slot["slot_id"]] if slot else []),
+            evidence=[(each["doctor_id"], "slots") for each in doctors],
             writes=[("book_appointment", booking)] if booking else (),
         )
 
@@ -332,6 +339,7 @@ class Reschedule(Template):
     """The next free slot of the same doctor instead."""
 
     name = "reschedule"
+    none_share = 0.25
     split = "validation"
     prompts = (
         (
@@ -357,14 +365,12 @@ class Reschedule(Template):
         old = state["slot"][appointment["slot_id"]]
         free = rows_of(state, "slot", doctor_id=old["doctor_id"], free=True)
         later = sorted((slot for slot in free if _when(slot) > _when(old)), key=_when)
-        if not later and rng.random() < 0.6:
-            return None
         cancel = ("cancel_appointment", {"appointment_id": appointment["appointment_id"]})
         patient = appointment["patient_id"]
         return Posed(
             slots={"patient": state["patient"][patient]["name"]},
             answer=answers.date(later[0]["date"] if later else None),
-            evidence=[old["slot_id"], old["doctor_id"], *(slot["slot_id"] for slot in later)],
+            evidence=[old["slot_id"], (old["doctor_id"], "slots")],
             writes=[
                 cancel,
                 ("book_appointment", {"slot_id": later[0]["slot_id"], "patient_id": patient}),
@@ -394,6 +400,7 @@ class FreeOn(Template):
     """Which doctors have something free on a day."""
 
     name = "free_on"
+    none_share = 0.2
     split = "test"
     prompts = (
         (
@@ -416,12 +423,12 @@ class FreeOn(Template):
             for doctor in doctors
             if rows_of(state, "slot", doctor_id=doctor["doctor_id"], date=date, free=True)
         ]
-        if len(doctors) < 2 or (not free and rng.random() < 0.5):
+        if len(doctors) < 2:
             return None
         return Posed(
             slots={"specialty": specialty, "date": date},
             answer=answers.names(free, field_of(state, "doctor", "name")),
-            evidence=[doctor["doctor_id"] for doctor in doctors],
+            evidence=[(doctor["doctor_id"], "slots") for doctor in doctors],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:

@@ -211,15 +211,20 @@ class RunningCost(Template):
             state["tariff"][clock(60 * hour)]["cents_per_kwh"]
             for hour in range(start, start + hours)
         ]
+        cost = device["watts"] / 1000 * sum(prices)
+        if not answers.rounds_clearly(cost):
+            return None
         return Posed(
             slots={
                 "device": device["name"],
                 "start": clock(60 * start),
                 "end": clock(60 * (start + hours)),
             },
-            answer=answers.number(device["watts"] / 1000 * sum(prices)),
-            evidence=[device["device_id"], "watts", "cents_per_kwh"]
-            + [clock(60 * hour) for hour in range(start, start + hours)],
+            answer=answers.number(cost),
+            evidence=[
+                (device["device_id"], "watts"),
+                *((clock(60 * hour), "cents_per_kwh") for hour in range(start, start + hours)),
+            ],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -256,7 +261,7 @@ class AllOff(Template):
         return Posed(
             slots={"room": room},
             answer=answers.number(sum(device["watts"] for device in on)),
-            evidence=[device["device_id"] for device in on] + ["watts"],
+            evidence=[(device["device_id"], "watts") for device in on],
             writes=[("switch_device", {"device_id": d["device_id"], "on": False}) for d in on],
         )
 
@@ -276,6 +281,7 @@ class CoolWarmest(Template):
     """The fan of the warmest room, unless it runs already."""
 
     name = "cool_warmest"
+    none_share = 0.4
     split = "test"
     prompts = (
         (
@@ -300,7 +306,7 @@ class CoolWarmest(Template):
         return Posed(
             slots={},
             answer=answers.name(None if fan["on"] else fan["room"], _ROOMS),
-            evidence=[warmest["reading_id"], fan["device_id"]],
+            evidence=[warmest["reading_id"], (fan["device_id"], "on")],
             writes=() if fan["on"] else [("switch_device", switch)],
         )
 

@@ -102,11 +102,12 @@ def populate(rng: random.Random) -> dict[str, list[Row]]:
                 }
             )
     checking = [account for account in accounts if account["kind"] == "checking"]
+    days = dates(rng, 20)
     entries = [
         {
             "entry_id": key,
             "account_id": rng.choice(checking)["account_id"],
-            "date": rng.choice(dates(rng, 20)),
+            "date": rng.choice(days),
             "merchant": rng.choice(_MERCHANTS),
             "category": rng.choice(_CATEGORIES),
             "amount": rng.randrange(20, 900) / 4,
@@ -227,11 +228,14 @@ class SpentInEuros(Template):
         chosen = [entry for entry in entries if entry["category"] == category]
         if len(chosen) < 2:
             return None
-        euros = state["rate"][account["currency"]]["euros"]
+        total = sum(entry["amount"] for entry in chosen)
+        total *= state["rate"][account["currency"]]["euros"]
+        if not answers.rounds_clearly(total):
+            return None
         return Posed(
             slots={"owner": account["owner"], "category": category},
-            answer=answers.number(sum(entry["amount"] for entry in chosen) * euros),
-            evidence=[entry["entry_id"] for entry in chosen] + ["euros"],
+            answer=answers.number(total),
+            evidence=[*(entry["entry_id"] for entry in chosen), (account["currency"], "euros")],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -292,6 +296,7 @@ class TopUpSavings(Template):
     """Move what is missing, if there is enough."""
 
     name = "top_up_savings"
+    none_share = 0.3
     split = "train"
     prompts = (
         (
@@ -317,7 +322,7 @@ class TopUpSavings(Template):
         return Posed(
             slots={"owner": saved["owner"], "target": f"{target:.2f}"},
             answer=answers.number(missing) if pays else answers.no_number(),
-            evidence=[*both.values(), "balance"],
+            evidence=[(key, "balance") for key in both.values()],
             writes=[("send_payment", {**both, "amount": float(missing)})] if pays else (),
         )
 
@@ -343,6 +348,7 @@ class ChargedTwice(Template):
     """Which entry repeats another, if one does."""
 
     name = "charged_twice"
+    none_share = 0.3
     split = "test"
     prompts = (
         (
@@ -366,7 +372,7 @@ class ChargedTwice(Template):
             for other in entries[:position]
             if all(one[name] == other[name] for name in ("date", "merchant", "amount"))
         ]
-        if len(pairs) > 1 or len(entries) < 3 or (not pairs and rng.random() < 0.6):
+        if len(pairs) > 1 or len(entries) < 3:
             return None
         amount = answers.number(pairs[0][0]["amount"]) if pairs else answers.no_number()
         return Posed(

@@ -14,6 +14,7 @@ from agentgym.envs.toolworld.templates import (
     field_of,
     keys,
     only_extreme,
+    pick,
     rows_of,
 )
 from agentgym.errors import ToolError
@@ -195,7 +196,7 @@ class PointsInWork(Template):
         return Posed(
             slots={"project": project["name"], "status": status},
             answer=answers.number(sum(issue["points"] for issue in issues)),
-            evidence=[issue["issue_id"] for issue in issues] + ["points"],
+            evidence=[(issue["issue_id"], "points") for issue in issues],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -239,7 +240,10 @@ class RootBlocker(Template):
         return Posed(
             slots={"title": issue["title"]},
             answer=answers.name(assignee["name"], field_of(state, "member", "name")),
-            evidence=[*(each["issue_id"] for each in chain), assignee["member_id"]],
+            evidence=[
+                *((each["issue_id"], "blocked_by") for each in chain),
+                assignee["member_id"],
+            ],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -309,6 +313,7 @@ class StartIfFree(Template):
     """An issue goes into work unless something blocks it."""
 
     name = "start_if_free"
+    none_share = 0.4
     split = "validation"
     prompts = (
         (
@@ -323,22 +328,15 @@ class StartIfFree(Template):
     )
 
     def pose(self, rng: random.Random, state: State) -> Posed | None:
-        """A todo issue, blocked or not equally often."""
-        wanted = rng.random() < 0.5
-        issues = [
-            issue
-            for issue in rows_of(state, "issue", status="todo")
-            if bool(issue["blocked_by"]) == wanted
-        ]
-        if not issues:
+        """Any todo issue."""
+        issue = pick(rng, rows_of(state, "issue", status="todo"))
+        if issue is None:
             return None
-        issue = rng.choice(issues)
-        evidence = [issue["issue_id"], "blocked_by"]
         free = issue["blocked_by"] is None
         return Posed(
             slots={"title": issue["title"]},
             answer=answers.number(issue["points"]) if free else answers.no_number(),
-            evidence=evidence if free else [*evidence, issue["blocked_by"]],
+            evidence=[(issue["issue_id"], issue["blocked_by"] or "blocked_by")],
             writes=[
                 ("move_issue", {"issue_id": issue["issue_id"], "status": status})
                 for status in ("doing", "review")

@@ -252,7 +252,7 @@ class TotalWeight(Template):
         return Posed(
             slots={"product": product["name"]},
             answer=answers.number(product["weight_kg"] * sum(row["quantity"] for row in stock)),
-            evidence=[row["stock_id"] for row in stock] + ["weight_kg"],
+            evidence=[*(row["stock_id"] for row in stock), (product["sku"], "weight_kg")],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -291,7 +291,7 @@ class FastestSupplier(Template):
         return Posed(
             slots={"category": category},
             answer=answers.name(fastest["name"], field_of(state, "supplier", "name")),
-            evidence=[*ids, "lead_days"],
+            evidence=[(key, "lead_days") for key in ids],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
@@ -310,6 +310,7 @@ class Reorder(Template):
     """Order what is missing, if anything is."""
 
     name = "reorder"
+    none_share = 0.3
     split = "train"
     prompts = (
         (
