@@ -1,0 +1,121 @@
+"""JSON schemas: broken ones refused, exact readings, faults in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentgym.errors import ConfigError
+from agentgym.json_schema import LONGEST_FAULT, MOST_FAULTS, JsonSchema, rebased
+
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "faults"),
+    [
+        ({"city": "Rome"}, []),
+        ({"zip": 1}, ["city is missing"]),
+        ({"city": 5}, ["city: must be string, got 5"]),
+        ({"city": "Rome", "x": 1, "y": 2}, ["x, y is unknown here; there is city, zip"]),
+        ([], ["value: must be object, got []"]),
+        ({"city": "Rome", "zip": float("inf")}, ["inf is not a JSON number"]),
+    ],
+)
+def test_faults_are_told_in_words(value, faults):
+    assert JsonSchema(PLACE, where="t").faults(value) == faults
+
+
+def test_faults_name_the_place_and_stay_few_and_short():
+    schema = JsonSchema({"type": "array", "items": PLACE}, where="t")
+    assert schema.faults([{"city": "Rome"}, {"zip": 1}]) == ["1.city is missing"]
+    many = schema.faults([{"city": ["x" * 10_000]}] * 100)
+    assert len(many) == MOST_FAULTS
+    assert max(map(len, many)) <= LONGEST_FAULT
+
+
+def test_what_cannot_be_computed_cannot_be_checked():
+    schema = JsonSchema({"multipleOf": 0.1}, where="t")
+    assert "can't be checked" in schema.faults(10**400)[0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "read"),
+    [
+        ({"type": "integer"}, "42", 42),
+        ({"type": "integer"}, "4 2", "4 2"),
+        ({"type": "integer"}, "1e3", "1e3"),
+        ({"type": "integer"}, "٤٢", "٤٢"),
+        ({"type": "integer"}, "9" * 5_000, "9" * 5_000),
+        ({"type": "integer"}, 2.0, 2),
+        ({"type": "integer"}, 2.5, 2.5),
+        ({"type": "number"}, "-0.5e2", -50.0),
+        ({"type": "number"}, "1e999", "1e999"),
+        ({"type": "number"}, "nan", "nan"),
+        ({"type": "boolean"}, "false", False),
+        ({"type": "boolean"}, "False", "False"),
+        ({"type": ["string", "integer"]}, "42", "42"),
+        ({"type": "object"}, "{}", "{}"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "42", "42"),
+        ({"oneOf": [{"type": "integer"}, {"type": "boolean"}]}, "true", True),
+        ({"allOf": [{"type": "integer"}]}, "42", 42),
+        ({"prefixItems": [{"type": "integer"}], "items": {"type": "boolean"}},
+         ["1", "true"], [1, True]),
+        ({"additionalProperties": {"type": "integer"}}, {"a": "1"}, {"a": 1}),
+    ],
+)  # fmt: skip
+def test_exact_readings(schema, given, read):
+    got = JsonSchema(schema, where="t").exact(given)
+    assert got == read
+    assert type(got) is type(read)
+
+
+def test_a_schema_that_contains_itself_ends():
+    """Trees are fine; alternatives that are the schema itself can't be checked."""
+    tree = {
+        "$defs": {
+            "tree": {
+                "type": "object",
+                "properties": {"n": {"type": "integer"}, "next": {"$ref": "#/$defs/tree"}},
+            }
+        },
+        "$ref": "#/$defs/tree",
+    }
+    schema = JsonSchema(tree, where="t")
+    assert schema.exact({"next": {"next": {"n": "3"}}}) == {"next": {"next": {"n": 3}}}
+    endless = JsonSchema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, where="t")
+    assert endless.exact("1") == "1"
+    assert "can't be checked" in endless.faults("1")[0]
+
+
+@pytest.mark.parametrize("reference", ["other.json", "#anchor", "#/$defs/gone", "https://x.y/z"])
+def test_references_out_of_the_schema_are_refused(reference):
+    with pytest.raises(ConfigError, match="reference"):
+        JsonSchema({"properties": {"default": {"$ref": reference}}}, where="t")
+
+
+def test_what_looks_like_a_reference_in_data_is_data():
+    schema = JsonSchema({"enum": [{"$ref": "nowhere"}]}, where="t")
+    assert schema.faults({"$ref": "nowhere"}) == []
+
+
+def test_a_schema_may_stand_inside_another():
+    inner = {
+        "$id": "https://example.com/inner",
+        "$defs": {"a/b": {"type": "integer"}},
+        "properties": {"$ref": {"$ref": "#/$defs/a~1b"}, "const": {"enum": [{"$ref": "#"}]}},
+    }
+    outer = {"properties": {"in": rebased(inner, "#/properties/in")}}
+    schema = JsonSchema(outer, where="t")
+    assert schema.faults({"in": {"$ref": 1, "const": {"$ref": "#"}}}) == []
+    assert schema.faults({"in": {"$ref": "x"}}) == ['in.$ref: must be integer, got "x"']
+
+
+def test_the_authors_order_stays():
+    names = ["zebra", "apple", "mango"]
+    schema = JsonSchema({"properties": {name: {"type": "string"} for name in names}}, where="t")
+    assert list(schema.schema["properties"]) == names
