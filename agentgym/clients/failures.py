@@ -82,7 +82,7 @@ def as_bad_reply(error: Exception) -> BadReply:
 
 
 def status_error(status: int, headers: Mapping[str, str], data: bytes, url: object) -> BadReply:
-    """Class a reply whose status is not 200.
+    """Class a reply whose status is no success.
 
     Args:
         status: The HTTP status.

@@ -160,13 +160,14 @@ class LoopSession:
             async with self._http.post(
                 self._url, data=data, headers=headers, allow_redirects=False
             ) as response:
-                if response.status != 200:
+                if not 200 <= response.status < 300:
                     raise status_error(
                         response.status, response.headers, await response.read(), self._url
                     )
                 if _is_stream(response.headers):
                     return await _read_stream(response, streamed)
-                return _decoded(await response.read())
+                data = await response.read()
+                return _reread(data, streamed) if _looks_streamed(data) else _decoded(data)
         except BadReply:
             raise
         except Exception as error:
@@ -194,6 +195,17 @@ async def _read_stream(response: aiohttp.ClientResponse, streamed: StreamedReply
 
 def _is_stream(headers: Mapping[str, str]) -> bool:
     return headers.get("Content-Type", "").partition(";")[0].strip() == "text/event-stream"
+
+
+def _looks_streamed(data: bytes) -> bool:
+    """Whether it is a stream under another content type."""
+    return data.lstrip().startswith((b"data:", b"event:", b":"))
+
+
+def _reread(data: bytes, streamed: StreamedReply) -> Any:
+    streamed.feed(data)
+    streamed.close()
+    return streamed.body()
 
 
 def _decoded(data: bytes) -> Any:

@@ -285,6 +285,12 @@ async def test_server_that_streams_unasked_is_understood(server, make_client):
     assert (got.message["content"], got.usage.prompt_tokens) == ("hi", 20)
 
 
+async def test_stream_under_another_content_type_is_understood(server, make_client):
+    server.replies = [sse(*chunks_of(answer("hi"))).decode()]
+    got = await make_client(dialect={"stream": True}).complete(ASK, (), SamplingParams())
+    assert got.message["content"] == "hi"
+
+
 async def test_server_that_does_not_stream_is_understood(server, make_client):
     server.replies = [lambda body: (200, answer("hi"))]
     got = await make_client(dialect={"stream": True}).complete(ASK, (), SamplingParams())

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import pytest
@@ -173,6 +176,31 @@ def test_one_client_serves_loop_after_loop_and_leaves_nothing_open(threaded):
         for _ in range(3):
             assert asyncio.run(ask(client)).message["content"] == "hello"
             gc.collect()
+
+
+async def test_a_client_that_nobody_closes_leaves_nothing_open(server):
+    for _ in range(3):
+        await ask(client_of(server))
+        gc.collect()
+    # Its connections are closed by a task of the loop's own.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_a_process_that_closes_nothing_ends_in_silence(threaded):
+    program = f"""
+        import asyncio
+        from agentgym.client import Endpoint, SamplingParams
+        from agentgym.clients import ChatClient
+        from agentgym.sync import run_on_background_loop
+        client = ChatClient(Endpoint(base_url={threaded.url!r}, model="m"))
+        ask = lambda: client.complete([{{"role": "user", "content": "Hi"}}], (), SamplingParams())
+        print(run_on_background_loop(ask()).message["content"])
+        print(asyncio.run(ask()).message["content"])
+    """
+    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert (done.stdout.split(), done.stderr) == (["hello", "hello"], "")
 
 
 async def test_one_client_serves_several_threads_and_a_running_loop(threaded):
