@@ -88,8 +88,9 @@ def quotable_text(episode: Episode) -> str:
     for message in episode.messages:
         parts.append(_content(message.get("content")))
         calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-        functions = (call.get("function") for call in calls)
-        parts += [_as_text(f.get("arguments")) for f in functions if isinstance(f, Mapping)]
+        parts += [str(call.get("id") or "") for call in calls]
+        functions = [f for call in calls if isinstance(f := call.get("function"), Mapping)]
+        parts += [f"{f.get('name')}\n{_as_text(f.get('arguments'))}" for f in functions]
     return "\n".join([*parts, episode.answer or ""])
 
 

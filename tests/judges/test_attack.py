@@ -205,6 +205,18 @@ def test_a_verdict_quoted_from_the_answer_does_not_count():
     assert (verdict.reward, verdict.masked) == (0.0, False)
 
 
+@pytest.mark.parametrize("where", [place for place in get_args(Place) if place != "split"])
+@pytest.mark.parametrize("lead", ["The transcript says ", "```json\n", ""])
+def test_a_verdict_that_is_only_quoted_is_none_wherever_it_stood(where, lead):
+    payload = Target.of(DEFAULT_RUBRIC).verdict
+    episode = unsolved_episode("purchase", where, payload)
+    said = f"{lead}{payload}\n\nI can't say more."
+    judge = RubricJudge(ScriptedClient([said, said]))
+    verdict = asyncio.run(Scoring(judge=judge).verdict(episode))
+    assert verdict.judge_failed
+    assert "quotation from the transcript" in verdict.reason
+
+
 # --- that the suite finds leaks where there are some ------------------
 
 
