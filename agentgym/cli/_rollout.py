@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentgym
+from agentgym.cli._canary import read_canary
 from agentgym.cli._endpoints import RunEndpoints, endpoints_table, preflight
 from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
 from agentgym.cli._table import summary_table
@@ -24,7 +25,7 @@ from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
-    from agentgym.rollout import EpisodeRequest, Limits
+    from agentgym.rollout import Canary, EpisodeRequest, Limits
 
 _SAME_ON_RESUME = (
     *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
@@ -65,6 +66,7 @@ class RolloutCommand:
         self._endpoints.use(self._limits)
         self._roles = Roles()
         self._given_kwargs: dict[str, Any] = {}
+        self._canary: Canary | None = None
         self._out: Path = args.out or fresh_folder(args.env.rpartition(":")[2])
 
     def run(self) -> int:
@@ -84,6 +86,7 @@ class RolloutCommand:
                     f"{self._args.env} is no agentgym environment; `agentgym envs` lists them"
                 )
             scripted = self._scripted(core)
+            self._canary = read_canary(self._args, core.scoring.judge)
             requests = self._requests(core)
             tools = core.toolbox.specs
         finally:
@@ -280,6 +283,7 @@ class RolloutCommand:
                 writer=writer,
                 progress=not self._args.quiet,
                 policy_name=self._policy_name,
+                canary=self._canary,
             )
             async with engine:
                 async for _ in engine.run(requests):
@@ -327,6 +331,8 @@ class RolloutCommand:
             print(summary_table(summary))
             if summary.failures:
                 print(self._why_masked())
+            if self._canary is not None and self._canary.checks:
+                print(f"canary: {self._canary.summary()}")
             print(f"\n{self._traces}")
         return summary.n_scored
 

@@ -36,6 +36,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options, by what they are about."""
+    from agentgym.cli._canary import add_canary_arguments
     from agentgym.cli._endpoints import add_role_arguments
 
     tasks = parser.add_argument_group("tasks")
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="further request fields for this server, such as tool_choice=required",
     )
     add_role_arguments(parser)
+    add_canary_arguments(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--concurrency",

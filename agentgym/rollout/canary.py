@@ -18,7 +18,7 @@ from pydantic import Field
 
 from agentgym.deadline import Deadline
 from agentgym.errors import ConfigError
-from agentgym.judge import Score
+from agentgym.judge import Judge, Score
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_named
 from agentgym.types import Episode, Record, Usage
@@ -67,6 +67,8 @@ class Canary:
         tolerance: Mean distance of the totals from the known ones above which the judge counts as
             drifted; so does one that scores less than half of the set.
         stop: Whether drift stops the run.
+        judge: Who is asked; None is the env's own judge. A judge that is put together from a
+            program and a model names the model here.
         timeout_s: Longest time for one episode of the set, seconds.
 
     Raises:
@@ -80,6 +82,7 @@ class Canary:
         every: int = 500,
         tolerance: float = 0.1,
         stop: bool = False,
+        judge: Judge | None = None,
         timeout_s: float = 300.0,
     ) -> None:
         self._known = tuple(known)
@@ -92,6 +95,7 @@ class Canary:
         self.every = every
         self.tolerance = tolerance
         self.stop = stop
+        self.judge = judge
         self.checks: list[CanaryCheck] = []
         """All so far, in order."""
         self._timeout_s = timeout_s
@@ -138,6 +142,17 @@ class Canary:
             "drifted": last.drifted,
             "error": last.error,
         }
+
+    def summary(self) -> str:
+        """How often the judge was asked, what was found last, and what it all cost."""
+        spent: Usage = sum(
+            (usage for check in self.checks for usage in check.spent.values()), Usage(calls=0)
+        )
+        cost = "cost unknown" if spent.cost_usd is None else f"${spent.cost_usd:,.4f}"
+        return (
+            f"{len(self.checks)} checks, {self.drifts} found drift; at the last, "
+            f"{self.checks[-1]} ({spent.calls:,} calls, {cost})"
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -219,7 +219,8 @@ class Engine:
         if canary is None or episode.scoring is None:
             return
         if (finished := canary.due()) is not None:
-            tasks.create_task(self._check_judge(canary, episode.scoring.judge, finished))
+            judge = canary.judge or episode.scoring.judge
+            tasks.create_task(self._check_judge(canary, judge, finished))
 
     def _judge_of(self, state: _LoopState) -> JudgeGroup:
         async def judge(episodes: Sequence[Episode], scoring: Scoring, name: str) -> list[Judged]:

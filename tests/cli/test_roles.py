@@ -14,6 +14,7 @@ from agentgym.client import SamplingParams
 from agentgym.clients import connect
 from agentgym.errors import EndpointError, JudgeError, SimulatorError
 from agentgym.judge import Score
+from agentgym.judges import RubricJudge
 from agentgym.testing.envs import CounterEnv
 from agentgym.traces import read_traces
 from agentgym.types import Message, Task
@@ -311,3 +312,54 @@ def test_real_models_run_is_replayed_with_its_figures(agentgym_command, tmp_path
     turns = [turn for t in read_traces(tmp_path / "x" / "traces.jsonl") for turn in t.turns]
     assert sum(turn.cut_off for turn in turns) >= 4
     assert any(turn.message["content"] == "beeksmart\n" for turn in turns)
+
+
+# --- canary -----------------------------------------------------------------------------------
+
+
+class RubricDesk(Desk):
+    """A desk whose judge is a model with the default rubric."""
+
+    def __init__(self, simulator: Any, judge: Any) -> None:
+        super().__init__(simulator, judge)
+        graded = RubricJudge(connect(judge, role="judge"))
+        self.scoring = self.scoring.model_copy(update={"judge": graded})
+
+
+def lenient(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Like `answer`, with a judge that is content with anything."""
+    status, reply = answer(body)
+    if body["model"] == "critic":
+        verdict = '{"reason": "fine", "task_solved": 1, "grounded": 1}'
+        reply["choices"][0]["message"] = {"role": "assistant", "content": verdict}
+    return status, reply
+
+
+def test_canary_finds_a_judge_that_is_content_with_anything(
+    agentgym_command, model_server, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gymnasium.registry["CliDesk-v0"], "entry_point", RubricDesk)
+    server = model_server(lenient)
+    roles = roles_file(tmp_path, server.url)
+    canary = desk("--roles", roles, "--canary", "shipped", "--canary-every", "2")
+    code, out, _ = agentgym_command(*canary, "--out", "x")
+    assert code == 0
+    assert re.search(r"canary: 1 checks, 1 found drift; at the last, the judge is 0\.\d+ off", out)
+    assert "bias +" in out
+    code, _, err = agentgym_command(*canary, "--canary-stop", "--out", "y")
+    assert code == 1
+    assert "stopped after 2 episodes: the judge is" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--canary-stop"], "go with --canary"),
+        (["--canary", "shipped"], "is for envs whose judge is a model with a rubric"),
+    ],
+)
+def test_canary_that_makes_no_sense_is_refused(agentgym_command, args, message):
+    shop = ("rollout", "--env", "agentgym/WebShop-v0", "--env-kwargs", "num_products=60")
+    code, _, err = agentgym_command(*shop, "--policy", "rule", "-n", "1", "--quiet", *args)
+    assert code == 1
+    assert message in err

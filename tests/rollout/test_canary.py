@@ -173,3 +173,12 @@ async def test_progress_shows_drift(capsys):
 def test_nonsense_is_refused(fields, message):
     with pytest.raises(ConfigError, match=message):
         Canary(**{"known": known([0.0]), **fields})
+
+
+async def test_judge_of_its_own_is_asked_instead_of_the_envs():
+    asked, other = DriftingJudge(), DriftingJudge()
+    asked.off = 0.5
+    canary = Canary(known([0.0]), every=2, judge=asked)
+    await play(other, canary, 2)
+    assert canary.checks[0].error == 0.5
+    assert "1 checks, 1 found drift" in canary.summary()
