@@ -119,24 +119,20 @@ class HealthReport(Record):
 
         A constant criterion is one whatever the thresholds, and so is a judge that never answers.
         """
-        found = [f for name, health in self.criteria.items() for f in _faults(name, health)]
+        constant = [name for name, health in self.criteria.items() if health.constant]
+        found = [f"{name}: every judgement is the same" for name in constant]
         if self.failed.count == self.failed.n:
             found.append("no judgement succeeded")
-        asked = thresholds
         for name, health in self.criteria.items():
-            found += _below(f"{name}: accuracy", health.accuracy.share, asked.min_accuracy)
-            found += _below(f"{name}: kappa", health.kappa, asked.min_kappa)
-            found += _above(f"{name}: spread", health.spread, asked.max_spread)
+            found += _below(f"{name}: accuracy", health.accuracy.share, thresholds.min_accuracy)
+            found += _below(f"{name}: kappa", health.kappa, thresholds.min_kappa)
+            found += _above(f"{name}: spread", health.spread, thresholds.max_spread)
             bias = health.length_bias
             if bias is not None and bias.is_significant:
-                found += _above(f"{name}: length bias", abs(bias.r), asked.max_length_bias)
-        found += _above("failed judgements", self.failed.share, asked.max_failed)
-        found += _above("judgements asked again", self.reasked.share, asked.max_reasked)
+                found += _above(f"{name}: length bias", abs(bias.r), thresholds.max_length_bias)
+        found += _above("failed judgements", self.failed.share, thresholds.max_failed)
+        found += _above("judgements asked again", self.reasked.share, thresholds.max_reasked)
         return tuple(found)
-
-
-def _faults(name: str, health: CriterionHealth) -> list[str]:
-    return [f"{name}: every judgement is the same"] if health.constant else []
 
 
 def _below(what: str, value: float | None, least: float | None) -> list[str]:
@@ -263,6 +259,8 @@ def health_report(
     names = list(gold.criteria)
     if CORRECT not in names and any(case.correct is not None for case in gold.cases):
         names.append(CORRECT)
+    # A rubric may have fewer criteria than the set has labels for.
+    given = [n for n in names if any(j.value(n) is not None for j in judgements)]
     failed = [j for j in judgements if j.verdict.masked]
     calls = [sum(u.calls - u.retries for u in j.verdict.spent.values()) for j in judgements]
     fewest = min((n for n, j in zip(calls, judgements, strict=True) if n), default=0)
@@ -274,7 +272,7 @@ def health_report(
     return HealthReport(
         n_cases=len({j.case_id for j in judgements}),
         repeats=max((j.repeat for j in judgements if not j.reordered), default=-1) + 1,
-        criteria={name: _criterion(name, gold, judgements, tolerance) for name in names},
+        criteria={name: _criterion(name, gold, judgements, tolerance) for name in given or names},
         failed=Proportion(count=len(failed), n=len(judgements)),
         reasked=Proportion(count=sum(n > fewest for n in calls), n=len(judgements)),
         reasons=dict(Counter(j.verdict.reason or "no reason given" for j in failed).most_common()),
