@@ -82,9 +82,13 @@ def names_any(text: str, words: Sequence[str]) -> bool:
     return any(_pattern_of(word).search(text) for word in words)
 
 
+_plain_word = functools.lru_cache(maxsize=4096)(plain)
+"""For the words of scripts, which are few and looked for in every line."""
+
+
 @functools.lru_cache(maxsize=4096)
 def _pattern_of(word: str) -> re.Pattern[str]:
-    parts = [re.escape(part) for part in plain(word).split()]
+    parts = [re.escape(part) for part in _plain_word(word).split()]
     whole = len(parts) == 1 and (len(word) < 4 or word[-1].isdigit())
     return re.compile(rf"(?<!\w){r'[ -]?'.join(parts)}" + (r"(?!\w)" if whole else ""))
 
@@ -130,7 +134,7 @@ class Heard:
         )
         unknown = next((name for name, cues in _UNKNOWN.items() if names_any(asking, cues)), None)
         cues = sorted(
-            ((plain(cue), fact) for fact in facts for cue in script.cues_of(fact)),
+            ((_plain_word(cue), fact) for fact in facts for cue in script.cues_of(fact)),
             key=lambda pair: -len(pair[0]),
         )
         found = set()

@@ -12,7 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agentgym.envs.supportdesk import service
-from agentgym.envs.supportdesk.case_file import CaseFile, discloses, said_by_customer
+from agentgym.envs.supportdesk.case_file import (
+    CaseFile,
+    claims_falsely,
+    discloses,
+    said_by_customer,
+)
 from agentgym.envs.supportdesk.consent import agreed_to, required_words
 from agentgym.envs.supportdesk.reference import APPLY, TransferReason
 from agentgym.envs.supportdesk.store import Store
@@ -63,8 +68,11 @@ class Desk:
     def hear(self, text: str) -> None:
         """Note what the customer is about to be told."""
         if self.dialogue is not None:
-            leak = discloses(self.store, self.case, self.dialogue, text)
-            self.case.note_line(text, discloses=leak)
+            self.case.note_line(
+                text,
+                discloses=discloses(self.store, self.case, self.dialogue, text),
+                false_claim=claims_falsely(self.store, self.case, text),
+            )
 
     def toolbox(self) -> ToolBox:
         """The tools."""

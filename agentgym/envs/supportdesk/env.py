@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias, get_args
 from agentgym.client import Endpoint
 from agentgym.clients.connect import EndpointLike, connect
 from agentgym.core import AgentEnv
-from agentgym.envs.supportdesk.case_file import CaseFile, standing
+from agentgym.envs.supportdesk.case_file import CaseFile
 from agentgym.envs.supportdesk.consent import is_yes
 from agentgym.envs.supportdesk.desk import Desk
 from agentgym.envs.supportdesk.gates import support_gates
@@ -180,7 +180,7 @@ class SupportDeskEnv(AgentEnv):
             "heard": [dict(line) for line in case.heard],
             "writes": [dict(write) for write in case.writes],
             "transfer": case.transfer,
-            "standing": sorted(standing(self._desk.store, case)),
+            "false_claims": case.false_claim,
             "gave_up": bool(self._dialogue.notes.get("gave_up")),
             "violations": {
                 name: getattr(case, name)

@@ -1,7 +1,6 @@
 """The gates of the service desk: what no good result makes up for.
 
-They read the case file, which the environment kept, and the task's reference; what the agent says
-of itself is only looked at to be held against the record.
+They read the case file, which the environment kept while it happened, and the task's reference.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentgym.envs.supportdesk.reference import Reference
-from agentgym.envs.supportdesk.wording import claims_in
 from agentgym.errors import ConfigError
 from agentgym.gates import STANDARD_GATES, Gate, GateSpec, resolve_gates
 from agentgym.types import Episode, in_one_line
@@ -46,9 +44,7 @@ def _unfounded_transfer(episode: Episode) -> bool:
 
 
 def _false_claim(episode: Episode) -> int:
-    """Lines that say something was done which never was, in this episode or before it."""
-    standing = set(episode.outcome["standing"])
-    return sum(bool(claims_in(line["text"]) - standing) for line in episode.outcome["heard"])
+    return int(episode.outcome["false_claims"])
 
 
 def _gave_up(episode: Episode) -> bool:
