@@ -30,7 +30,7 @@ from agentgym.errors import (
 )
 from agentgym.gates import STANDARD_GATES
 from agentgym.json_schema import JsonSchema
-from agentgym.judge import GateSpec, Judge
+from agentgym.judge import GateSpec, GroupJudge, Judge
 from agentgym.schema_tool import SchemaTool
 from agentgym.simulator import SimulatedTool, SimulatedWorld, ToolSimulator
 from agentgym.simulators.domain import State, copied
@@ -39,7 +39,7 @@ from agentgym.tools import ToolBox
 from agentgym.types import Message, Task, clean_text
 
 SimulatorSpec: TypeAlias = ToolSimulator | Endpoint | Mapping[str, Any] | ModelClient
-JudgeSpec: TypeAlias = Judge | Endpoint | Mapping[str, Any] | ModelClient
+JudgeSpec: TypeAlias = Judge | GroupJudge | Endpoint | Mapping[str, Any] | ModelClient
 
 DEFAULT_MAX_TURNS = 24
 """Half as many again as the scripted expert takes at most, one call a turn."""
@@ -58,7 +58,7 @@ class ToolWorldEnv(AgentEnv):
             ``ToolSimulator``.
         judge: Who scores: ``None`` for the verifier, which needs a backend that doesn't make its
             results up; an ``Endpoint``, a mapping or a model client for a rubric judge with the
-            default rubric; or a ``Judge``.
+            default rubric; or a ``Judge``. Whoever is given scores instead of the verifier.
         tasks_per_family: Tasks of each kind.
         task_seed: Decides the worlds and particulars of all tasks.
         distractors: Tools of other domains offered beside those of the task's own.
@@ -117,6 +117,7 @@ class ToolWorldEnv(AgentEnv):
         self._made: dict[str, SchemaTool] = {}
         self._world: SimulatedWorld | None = None
         self._before: State = {}
+        self._drawn: Drawn | None = None
         super().__init__(
             tools=ToolBox(),
             judge=_judge(judge, fabricates=self.fabricates),
@@ -142,11 +143,11 @@ class ToolWorldEnv(AgentEnv):
             task_id = f"toolworld/{list(self.tasks.families)[family_index]}/{number}"
         name, number = self._parts(task_id)
         family = self.tasks.family(name)
-        self._drawn = self.tasks.draw(family, number)
+        self._drawn = drawn = self.tasks.draw(family, number)
         return Task(
             task_id=task_id,
             split=family.split,
-            reference=None if self.fabricates else self._drawn.reference,
+            reference=None if self.fabricates else drawn.reference,
             metadata={"domain": family.catalogue.name, "template": family.template.name},
         )
 
@@ -243,8 +244,6 @@ class ToolWorldEnv(AgentEnv):
 
     # --- inside -------------------------------------------------------------------------------
 
-    _drawn: Drawn | None = None
-
     def _living(self) -> SimulatedWorld:
         if self._world is None:
             raise ResetNeeded("no episode is running: call reset() first")
@@ -283,7 +282,7 @@ def _simulator(given: Any, *, embedded: ToolSimulator) -> ToolSimulator:
     return HostedTools(connect(given, role="simulator"))
 
 
-def _judge(given: Any, *, fabricates: bool) -> Judge:
+def _judge(given: Any, *, fabricates: bool) -> Any:
     if given is None:
         if fabricates:
             raise ConfigError(
@@ -292,7 +291,7 @@ def _judge(given: Any, *, fabricates: bool) -> Judge:
                 "answers from the world's records says so with `fabricates = False`.)"
             )
         return AnswerVerifier()
-    if isinstance(given, Judge):
+    if isinstance(given, Judge | GroupJudge):
         return given
     from agentgym.clients.connect import connect
     from agentgym.judges.rubric_judge import RubricJudge

@@ -13,12 +13,14 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentgym.client import Endpoint
+from agentgym.client import Completion, Endpoint
 from agentgym.clients.scripted import ScriptedClient
+from agentgym.envs.toolworld import answers
 from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.env import ToolWorldEnv
 from agentgym.envs.toolworld.judge import AnswerVerifier
-from agentgym.envs.toolworld.policies import ExpertPolicy, call
+from agentgym.envs.toolworld.policies import POLICIES, ExpertPolicy, call
+from agentgym.envs.toolworld.templates import Catalogue, Posed, Template
 from agentgym.errors import (
     ConfigError,
     EndpointError,
@@ -29,8 +31,13 @@ from agentgym.errors import (
 )
 from agentgym.json_schema import JsonSchema
 from agentgym.judge import Score
+from agentgym.judges.compose import Weighted
+from agentgym.judges.rubric_judge import RubricJudge
+from agentgym.metering import charge
+from agentgym.simulators.domain import COUNT, TEXT, Domain, Entity, Find
 from agentgym.simulators.state_machine import FixtureTools, StateMachineTools
 from agentgym.testing import check_agent_env
+from agentgym.types import Usage
 
 TASK = "toolworld/tracker/root_blocker/0"
 expert = ExpertPolicy()
@@ -71,6 +78,23 @@ class MadeUpTools:
         if isinstance(result, Exception):
             raise result
         return result
+
+
+class Paid:
+    """A model that answers as simulator or judge, and costs something."""
+
+    def __init__(self, role):
+        self._role = role
+
+    async def complete(self, messages, tools, sampling, *, session=None):
+        charge(self._role, Usage(prompt_tokens=7))
+        verdict = json.dumps({"reason": "fine", "task_solved": 1, "grounded": 1})
+        text = reply(answer="result", result=members("Ada")) if self._role != "judge" else verdict
+        return Completion(message={"role": "assistant", "content": text})
+
+    async def release(self, session): ...
+
+    async def aclose(self): ...
 
 
 class Pleased:
@@ -452,6 +476,94 @@ def test_the_embedded_backend_needs_no_event_loop():
         return play_to_the_end(ToolWorldEnv())[0]
 
     assert asyncio.run(inside_a_loop()) == 1.3
+
+
+def test_a_judge_can_be_logged_beside_the_verifier():
+    model = ScriptedClient([json.dumps({"reason": "bad", "task_solved": 0, "grounded": 0})])
+    judge = Weighted({"verifier": AnswerVerifier(), "judge": (RubricJudge(model), 0.0)})
+    env = ToolWorldEnv(judge=judge)
+    reward, info, _ = play_to_the_end(env)
+    assert reward == pytest.approx(1.3)
+    assert info["verdict"].components["judge"] == 0.0
+    assert info["verdict"].components["verifier.task_solved"] == 1.0
+
+
+def test_judge_and_simulator_are_charged_to_their_roles():
+    env = ToolWorldEnv(simulator=Paid("simulator"), judge=Paid("judge"))
+    env.reset(options={"task_id": TASK})
+    env.step(call("find_members", {}))
+    *_, info = env.step("Answer: Ada")
+    assert env.running.meter.by_role["simulator"].prompt_tokens == 7
+    assert info["verdict"].spent["judge"].prompt_tokens == 7
+
+
+# --- domains of one's own ---------------------------------------------------------------------
+
+
+class Heaviest(Template):
+    """Which stone is heaviest."""
+
+    name = "heaviest"
+    split = "train"
+    prompts = ("Which stone in {place} weighs most?", "Name the heaviest stone of {place}.")
+
+    def pose(self, rng, state):
+        stones = list(state["stone"].values())
+        return Posed(
+            slots={"place": "the quarry"},
+            answer=answers.name(
+                max(stones, key=lambda s: s["weight"])["name"], [s["name"] for s in stones]
+            ),
+            evidence=[stone["stone_id"] for stone in stones],
+        )
+
+    def solve(self, slots):
+        found = yield "list_stones", {}
+        return max(found["stones"], key=lambda s: s["weight"])["name"]
+
+
+class Impossible(Heaviest):
+    def pose(self, rng, state):
+        return None
+
+
+def quarry(*templates):
+    stone = Entity(
+        name="stone", key="stone_id", prefix="sn", fields={"name": TEXT, "weight": COUNT}
+    )
+    return Catalogue(
+        Domain(
+            name="quarry",
+            background="Stones.",
+            entities=(stone,),
+            actions=(Find(name="list_stones", description="All stones.", entity="stone"),),
+            populate=lambda rng: {
+                "stone": [
+                    {"stone_id": f"sn{n}", "name": f"Stone {n}", "weight": rng.randrange(999)}
+                    for n in range(5)
+                ]
+            },
+        ),
+        templates,
+    )
+
+
+def test_a_domain_of_ones_own_is_played_and_judged():
+    own = quarry(Heaviest())
+    env = ToolWorldEnv(domains=[own], tasks_per_family=3)
+    policy = POLICIES["expert"](env, 0)
+    for task_id in env.task_ids():
+        assert play_to_the_end(env, task_id, policy)[0] == pytest.approx(1.3)
+    assert [tool.name for tool in env.toolbox] == ["list_stones"]
+    both = ToolWorldEnv(domains=[own, "library"], tasks_per_family=1)
+    both.reset(options={"task_id": "toolworld/quarry/heaviest/0"})
+    assert len(both.toolbox) == 1 + 4
+
+
+def test_a_template_that_poses_nothing_is_named():
+    env = ToolWorldEnv(domains=[quarry(Impossible())])
+    with pytest.raises(ConfigError, match="template quarry/heaviest posed no task in 300 worlds"):
+        env.reset(seed=0)
 
 
 # --- snapshots --------------------------------------------------------------------------------
