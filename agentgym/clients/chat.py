@@ -2,8 +2,8 @@
 
 What a long run depends on is done here, where it can be seen: which failures are tried again and
 for how long, what every call cost, and what happens to it when it is cut short. The parts are
-beside it: the wire format (`wire`, `stream`), HTTP (`transport`), what a server turns out not to
-know (`dialect`), slots and pace (`limiter`), money (`budget`), failures and their words
+beside it: the wire format (`wire`, `reply`, `stream`), HTTP (`transport`), what a server turns out
+not to know (`dialect`), slots and pace (`limiter`), money (`budget`), failures and their words
 (`failures`). One `ChatClient` works from any number of event loops and threads; each loop gets its
 own connections, and all share one limiter and one budget.
 """
@@ -27,18 +27,16 @@ from agentgym.clients.dialect import SpokenDialect
 from agentgym.clients.failures import as_error, checked_url, is_overflow, scrubbed
 from agentgym.clients.limiter import Limiter, Permit
 from agentgym.clients.reasoning import KeptReasoning
-from agentgym.clients.stream import StreamedReply
-from agentgym.clients.transport import LoopSession, Transport
-from agentgym.clients.wire import (
+from agentgym.clients.reply import (
     BadReply,
-    check_answered,
-    encoded,
     estimated_tokens,
     output_limit,
     read_reply,
     read_usage,
-    request_body,
 )
+from agentgym.clients.stream import StreamedReply
+from agentgym.clients.transport import LoopSession, Transport
+from agentgym.clients.wire import check_answered, encoded, request_body
 from agentgym.deadline import queued
 from agentgym.errors import EndpointError
 from agentgym.metering import charge, report_refusal

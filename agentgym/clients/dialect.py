@@ -18,7 +18,7 @@ from typing import Any
 from agentgym.client import Endpoint
 from agentgym.clients.failures import is_overflow
 from agentgym.clients.limiter import Limiter
-from agentgym.clients.wire import BadReply
+from agentgym.clients.reply import BadReply
 
 _NEUTRAL = {
     "top_p": 1.0,

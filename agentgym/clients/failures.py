@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 import aiohttp
 
 from agentgym.client import Endpoint, public_url
-from agentgym.clients.wire import BadReply, bad_reply
+from agentgym.clients.reply import BadReply, bad_reply
 from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
 
 _OVERFLOW = re.compile(

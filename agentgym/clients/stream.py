@@ -1,7 +1,7 @@
 """A streamed answer put together into the body that the same server sends without streaming.
 
 Nothing is interpreted here beyond putting pieces in their places, so that there is one reader of
-replies and no second set of rules: `StreamedReply.body()` goes to `wire.read_reply`. Servers agree
+replies and no second set of rules: `StreamedReply.body()` goes to `reply.read_reply`. Servers agree
 on little: a call's id and name come once or in every chunk, its index may be missing or always 0,
 arguments are split anywhere or sent as an object, null stands for "no change", errors come in the
 middle, and the end is marked or not.
@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym.clients.wire import BadReply, text_of
+from agentgym.clients.reply import BadReply, text_of
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 

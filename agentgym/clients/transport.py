@@ -29,8 +29,8 @@ from yarl import URL
 from agentgym import __version__
 from agentgym.client import Endpoint, public_url
 from agentgym.clients.failures import api_key, as_bad_reply, status_error
+from agentgym.clients.reply import BadReply
 from agentgym.clients.stream import StreamedReply
-from agentgym.clients.wire import BadReply
 from agentgym.errors import EndpointError
 
 _CONNECT_TIMEOUT_S = 20.0

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.client import SamplingParams
+from agentgym.clients.reply import BadReply, read_reply
 from agentgym.clients.stream import StreamedReply
-from agentgym.clients.wire import BadReply, read_reply
 from agentgym.errors import EndpointError
 from agentgym.metering import Meter, metered
 from agentgym.testing.quirky import USAGE, Stream, answer, chunks_of
