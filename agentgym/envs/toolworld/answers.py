@@ -23,6 +23,10 @@ NOTHING = "NONE"
 """The claim that nothing fits, or that the task can't be done."""
 MOST_BESIDE = 240
 """Characters that an answer may have beside the names in it; more is no answer but a report."""
+FEW_NAMES = 12
+"""Candidates up to which a name is guessed now and then."""
+SMALL_NUMBER = 100
+"""Whole number up to which a count is guessed now and then."""
 LONGEST_NONE = 80
 """Characters around a bare "none"; a longer text, such as the task's own, only mentions it."""
 
@@ -42,6 +46,14 @@ class Answer(Record):
         """What a right message claims."""
         right = frozenset(_canonical(self.kind, value) for value in self.values)
         return right or frozenset({NOTHING})
+
+    @property
+    def guessable(self) -> bool:
+        """Whether luck alone would often find it: none, one of few names, a small whole number."""
+        if not self.values or (self.kind == "name" and len(self.among) <= FEW_NAMES):
+            return True
+        value = self.values[0]
+        return self.kind == "number" and value.isdigit() and int(value) <= SMALL_NUMBER
 
     def __str__(self) -> str:
         return ", ".join(self.values) or NOTHING

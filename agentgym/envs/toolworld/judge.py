@@ -57,9 +57,7 @@ class AnswerVerifier:
         calls = _answered(episode)
         claimed = claims_in(episode.answer or "", reference.answer)
         seen = all(_seen(pieces, calls) for pieces in reference.evidence)
-        right = claimed == reference.answer.claims
-        if right and not reference.answer.values:
-            right = seen  # "none" is easily guessed
+        right = claimed == reference.answer.claims and (seen or not reference.answer.guessable)
         state_right = episode.outcome.get("changes") == reference.changes
         solved = right and state_right
         grounded = seen and _is_supported(

@@ -34,6 +34,7 @@ from agentgym.judge import Score
 from agentgym.judges.compose import Weighted
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.metering import charge
+from agentgym.rollout import Engine, EpisodeRequest
 from agentgym.simulators.domain import COUNT, TEXT, Domain, Entity, Find
 from agentgym.simulators.state_machine import FixtureTools, StateMachineTools
 from agentgym.testing import check_agent_env
@@ -469,6 +470,36 @@ def test_recorded_answers_play_an_episode_again():
     log = env.snapshot()[1].log
     again = ToolWorldEnv(simulator=FixtureTools(log))
     assert play_to_the_end(again)[0] == reward == 1.3
+
+
+class Patchy:
+    """The embedded backend without one of its tools."""
+
+    inline = True
+    fabricates = False
+
+    def __init__(self, missing):
+        self._tools = StateMachineTools(*(c.domain for c in CATALOGUES.values()))
+        self._missing = missing
+
+    async def call(self, world, name, arguments):
+        if name == self._missing:
+            raise SimulatorError(f"{name} is broken")
+        return await self._tools.call(world, name, arguments)
+
+
+async def test_many_episodes_at_once_are_scored_or_masked_each_for_itself():
+    kwargs = {"tasks_per_family": 1, "split": "train", "simulator": Patchy("get_member")}
+    engine = Engine("agentgym/ToolWorld-v0", client=ScriptedClient(expert), env_kwargs=kwargs)
+    task_ids = ToolWorldEnv(tasks_per_family=1, split="train").task_ids()
+    requests = [EpisodeRequest(seed=n, task_id=task_id) for n, task_id in enumerate(task_ids)]
+    traces = {trace.task_id: trace async for trace in engine.run(requests)}
+    await engine.aclose()
+    assert set(traces) == set(task_ids)
+    masked = {task_id for task_id, trace in traces.items() if not trace.scored}
+    assert masked == {"toolworld/tracker/root_blocker/0"}
+    assert {traces[task_id].failure_class for task_id in masked} == {"simulator"}
+    assert {traces[task_id].reward for task_id in set(traces) - masked} == {1.3}
 
 
 def test_the_embedded_backend_needs_no_event_loop():

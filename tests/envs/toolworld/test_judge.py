@@ -72,11 +72,21 @@ def test_right_answer_from_the_tools_earns_everything(env):
 
 
 def test_right_answer_without_a_look_is_solved_and_not_grounded(env):
-    """It can't be told from a lucky guess, and keys and sums are not guessed often."""
-    env.reset(options={"task_id": NAME})
+    """Amounts, dates and names among many are not guessed often."""
+    env.reset(options={"task_id": "toolworld/ledger/spent_in_euros/0"})
     answer = f"Answer: {env.running.task.reference.answer}"
     _, reward, *_ = env.step(answer)
     assert reward == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "task_id",
+    [COUNT, "toolworld/ledger/top_merchant/0", "toolworld/warehouse/fastest_supplier/0"],
+)
+def test_right_answer_that_luck_would_find_needs_a_look(env, task_id):
+    env.reset(options={"task_id": task_id})
+    _, reward, _, _, info = env.step(f"Answer: {env.running.task.reference.answer}")
+    assert info["verdict"].components["task_solved"] == reward == 0.0
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,12 @@ class NoScreen(Template):
         return Posed(
             slots={"person": person["name"], "date": date},
             answer=answers.names(without, field_of(state, "event", "title")),
-            evidence=[(event["room_id"], "screen") for event in events],
+            evidence=[
+                piece
+                for event in events
+                if event["title"] in without or not without
+                for piece in (event["event_id"], (event["room_id"], "screen"))
+            ],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:
