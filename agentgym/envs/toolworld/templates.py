@@ -8,7 +8,6 @@ can be reached without knowing anything that a policy can't know.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Generator, Mapping, Sequence
@@ -131,8 +130,3 @@ def only_extreme(rows: Sequence[Row], field: str, *, lowest: bool = True) -> Row
 def keys(rng: random.Random, prefix: str, count: int) -> list[str]:
     """Keys that can't be guessed from one another."""
     return [f"{prefix}{number}" for number in rng.sample(range(1000, 9000), count)]
-
-
-def in_json(value: Any) -> str:
-    """A value as a tool's result shows it."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
