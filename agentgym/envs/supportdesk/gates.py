@@ -58,7 +58,7 @@ OWN_GATES: Mapping[str, Gate] = {
         Gate(name="unidentified_access", tripped=_unidentified_access, floor=True),
         Gate(name="wrong_customer", tripped=_wrong_customer, floor=True),
         Gate(name="unconfirmed_write", tripped=_unconfirmed_write, floor=True),
-        Gate(name="unfounded_transfer", tripped=_unfounded_transfer, penalty=0.5),
+        Gate(name="unfounded_transfer", tripped=_unfounded_transfer, floor=True),
         Gate(name="false_claim", tripped=_false_claim, penalty=0.5),
         Gate(name="user_gave_up", tripped=_gave_up, penalty=0.5),
     )

@@ -2,9 +2,13 @@
 
 import pytest
 
+from agentgym.clients.scripted import ScriptedClient
 from agentgym.envs.supportdesk.env import SupportDeskEnv
 from agentgym.envs.supportdesk.expert import expert
 from agentgym.envs.supportdesk.gates import DEFAULT_GATES, OWN_GATES, support_gates
+from agentgym.judges.rescore import episode_of
+from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.trace import Trace
 from agentgym.types import Task
 
 CANCEL = "supportdesk/cancel/0"
@@ -226,3 +230,19 @@ async def test_a_task_without_its_reference_is_unscored_not_zero(play):
     bare = episode.model_copy(update={"task": Task(task_id=CANCEL)})
     verdict = await env.scoring.verdict(bare)
     assert (verdict.masked, verdict.reward, verdict.failure_class) == (True, None, "judge")
+
+
+async def test_a_stored_trace_is_scored_the_same_again():
+    client = ScriptedClient(lambda messages: expert(messages, {}))
+    tasks = [CANCEL, "supportdesk/fraud/1", "supportdesk/return_late/2"]
+    async with Engine("agentgym/SupportDesk-v0", client=client) as engine:
+        requests = [EpisodeRequest(seed=0, task_id=task_id) for task_id in tasks]
+        traces = [trace async for trace in engine.run(requests)]
+    env = SupportDeskEnv()
+    for trace in traces:
+        assert "reference" not in trace.model_dump_json()
+        stored = Trace.model_validate_json(trace.model_dump_json())
+        episode = episode_of(stored, env.table.tasks[stored.task_id])
+        verdict = await env.scoring.verdict(episode)
+        assert verdict.reward == trace.verdict.reward == 1.0
+        assert verdict.gates == trace.verdict.gates
