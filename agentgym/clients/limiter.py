@@ -43,6 +43,7 @@ class Permit:
 class _Entry:
     sent_at: float
     units: int
+    is_past: bool = False
 
 
 @dataclass(order=True)
@@ -242,6 +243,7 @@ class _Window:
             return 0.0
         while self._entries and self._entries[0].sent_at <= now - _WINDOW_S:
             gone = self._entries.popleft()
+            gone.is_past = True
             self._total -= gone.units
         excess = self._total + units - self._most
         delay = 0.0
@@ -262,6 +264,6 @@ class _Window:
 
     def settle(self, entry: _Entry, units: int) -> None:
         """Put what was used in place of what was expected."""
-        if entry in self._entries:
+        if not entry.is_past:
             self._total += units - entry.units
             entry.units = units

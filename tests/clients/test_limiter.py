@@ -248,6 +248,17 @@ async def test_tokens_that_were_not_used_are_given_back(make, clock):
     assert clock.slept == []
 
 
+async def test_an_answer_later_than_its_minute_changes_nothing(make, clock):
+    limiter = make(100, tokens_per_minute=1000)
+    stack, permit = await hold(limiter, tokens=900)
+    clock.now += 61
+    async with limiter.slot(limiter.ticket(), tokens=900):
+        limiter.answered(permit, tokens=100)  # of the minute before
+        await stack.aclose()
+    async with limiter.slot(limiter.ticket(), tokens=900):
+        assert clock.slept == [60]
+
+
 async def test_request_above_the_limit_by_itself_goes_when_all_is_quiet(make, clock):
     limiter = make(100, tokens_per_minute=1000)
     async with limiter.slot(limiter.ticket(), tokens=5000):
