@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from agentgym.simulator import Scenario, UserDialogue
-from agentgym.simulators.prompts import USER_RULES
+from agentgym.simulators.prompts import AGAIN, USER_RULES
 
 SHORT_LINE = 4
 """Words up to which a line may be said twice ("Yes, please.")."""
@@ -25,8 +25,11 @@ _AS_THE_AGENT = re.compile(
     r"|\bas an ai\b|\b(i am|i'm) an ai\b|\bai language model\b"
     r"|\bhow (can|may) i (help|assist) you\b"
     r"|\bthank you for (contacting|calling|reaching out)\b"
-    r"|\b(i am|i'm) (your|the|a) (virtual |customer )?(service |support )?(agent|assistant)\b",
+    r"|\b(i am|i'm) (your|the|an?) (virtual |customer )?(service |support )?(agent|assistant)\b",
     re.IGNORECASE | re.MULTILINE,
+)
+_ABOUT_THE_PLAY = re.compile(
+    r"\bjson\b|\bplay(ing)? (the|this|a|my) (role|part)\b|\boutput limit\b", re.IGNORECASE
 )
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _NUMBER = re.compile(r"(?<![\w$€£.,@-])#?[A-Za-z]{0,4}[-_]?\d[\w-]*(?![\w@])")
@@ -44,6 +47,7 @@ def out_of_part(text: str, dialogue: UserDialogue, heard: str) -> str | None:
         _repeats(text, dialogue, heard)
         or _recites(text, dialogue.scenario)
         or _speaks_as_the_agent(text)
+        or _speaks_of_the_play(text, dialogue, heard)
         or _contradicts(text, dialogue, heard)
     )
 
@@ -70,7 +74,7 @@ def _repeats(text: str, dialogue: UserDialogue, heard: str) -> str | None:
 def _recites(text: str, scenario: Scenario) -> str | None:
     said = f" {' '.join(words(text))} "
     goal = [s for s in _sentences([scenario.goal]) if _SECOND_PERSON & set(s)]
-    for sentence in (*goal, *_sentences((*scenario.instructions, *USER_RULES))):
+    for sentence in (*goal, *_sentences((*scenario.instructions, *USER_RULES, AGAIN))):
         if len(sentence) >= SHORTEST_RECITAL and f" {' '.join(sentence)} " in said:
             return "it recites your instructions; say it as the customer would"
     return None
@@ -87,20 +91,31 @@ def _speaks_as_the_agent(text: str) -> str | None:
     return f"it speaks as the agent ({found[0].strip()!r}); you are the customer"
 
 
+def _speaks_of_the_play(text: str, dialogue: UserDialogue, heard: str) -> str | None:
+    found = _ABOUT_THE_PLAY.search(text)
+    if found is None or found[0].casefold() in _known(dialogue, heard):
+        return None
+    return f"it speaks of how you are to answer ({found[0]!r}), which the customer doesn't know"
+
+
+def _known(dialogue: UserDialogue, heard: str) -> str:
+    """All that the user may have a word from, without case."""
+    scenario = dialogue.scenario
+    texts = (
+        *scenario.facts.values(),
+        scenario.goal,
+        scenario.persona,
+        *scenario.instructions,
+        *(line for _, line in dialogue.said),
+        heard,
+    )
+    return "\n".join(texts).casefold()
+
+
 def _contradicts(text: str, dialogue: UserDialogue, heard: str) -> str | None:
     """A fact told differently: an identifier of a fact's shape that occurs nowhere else."""
-    scenario = dialogue.scenario
-    known = "\n".join(
-        (
-            *scenario.facts.values(),
-            scenario.goal,
-            scenario.persona,
-            *scenario.instructions,
-            *(line for _, line in dialogue.said),
-            heard,
-        )
-    ).casefold()
-    for name, value in scenario.facts.items():
+    known = _known(dialogue, heard)
+    for name, value in dialogue.scenario.facts.items():
         shapes = {shape_of(found) for found in identifiers(value)}
         for claimed in identifiers(text):
             if shape_of(claimed) in shapes and claimed.lstrip("#").casefold() not in known:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import EndpointError, SimulatorError
-from agentgym.simulators.prompts import stage
+from agentgym.simulators.prompts import again
 from agentgym.types import Message, clean_json
 
 T = TypeVar("T")
@@ -26,6 +26,11 @@ LONGEST_QUOTE = 1_000
 """Characters of a refused reply that go back to the model, or into an error."""
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL | re.IGNORECASE)
+
+_BLANK = re.compile(
+    r"^\W*<[^<>]*>\W*$|\[(your|insert|customer|agent|order|name|number|optional)\b[^\]\d]{0,40}\]",
+    re.IGNORECASE,
+)
 
 
 class Unusable(Exception):
@@ -78,7 +83,7 @@ async def ask(
         faults.append(f"{fault} (reply: {said[:200]!r})")
         prompt += [
             {"role": "assistant", "content": said or "(nothing)"},
-            stage(f"That reply can't be used: {fault}. Give it again as one JSON object."),
+            again(fault),
         ]
     raise SimulatorError(f"{who}: no usable reply in {ATTEMPTS} attempts: {faults[-1]}")
 
@@ -111,6 +116,11 @@ def read_object(completion: Completion) -> dict[str, Any]:
         raise Unusable(f"it was a JSON {type(found).__name__}, not an object")
     cleaned: dict[str, Any] = clean_json(found)
     return cleaned
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text is a placeholder ("<text>", "[Your Name]") that nobody filled in."""
+    return _BLANK.search(text) is not None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -35,8 +35,10 @@ USER_RULES = (
     'Set "end" to "done" only when the agent has nothing left to do for you.',
     'Agreeing to something is never the end: it still has to be done, so set "end" to "no".',
     'Set "end" to "abort" only if you cannot go on playing this part at all.',
-    'Answer with one JSON object only: {"say": "your message", "end": "no"}.',
+    'Answer with one JSON object only: {"say": "<your message>", "end": "no"}.',
 )
+
+AGAIN = "Give it again as one JSON object."
 
 TOOL_RULES = """\
 - You are the back end of the tools below. You answer one call at a time, as the real system would.
@@ -64,6 +66,11 @@ shift_date [date, amount, unit].
 def stage(direction: str) -> Message:
     """What the prompt itself says, apart from what it quotes."""
     return {"role": "user", "content": as_json({"direction": direction})}
+
+
+def again(fault: str) -> Message:
+    """What follows a reply that can't be used."""
+    return stage(f"That reply can't be used: {fault}. {AGAIN}")
 
 
 def as_json(value: Any) -> str:

@@ -20,7 +20,7 @@ from agentgym.errors import SimulatorError, ToolError
 from agentgym.json_schema import JsonSchema, rebased
 from agentgym.schema_tool import parameters_schema
 from agentgym.simulator import SimulatedTool, SimulatedWorld
-from agentgym.simulators.asking import Unusable, ask, read_object
+from agentgym.simulators.asking import Unusable, ask, is_blank, read_object
 from agentgym.simulators.helpers import calculate, days_between, shift_date
 from agentgym.simulators.memory import Contradiction, Draft, Entry, recall, refused
 from agentgym.simulators.prompts import as_json, tool_prompt
@@ -225,6 +225,8 @@ def _error_text(text: Any) -> str:
     if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST_ERROR:
         raise Unusable(f'"error" must be a text of 1 to {LONGEST_ERROR} characters')
     text = text.strip()
+    if is_blank(text):
+        raise Unusable('"error" has a blank that should have been filled in')
     return text if text.lower().startswith("error") else f"Error: {text}"
 
 

@@ -21,7 +21,7 @@ from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import SimulatorAbort
 from agentgym.simulator import UserDialogue, UserReply
 from agentgym.simulators.acting import out_of_part
-from agentgym.simulators.asking import Unusable, ask, read_object
+from agentgym.simulators.asking import Unusable, ask, is_blank, read_object
 from agentgym.simulators.prompts import user_prompt
 
 LONGEST_SAID = 4_000
@@ -132,6 +132,8 @@ def _read(dialogue: UserDialogue, heard: str | None, completion: Completion) -> 
         raise Unusable('"say" is empty, and the agent is waiting for an answer')
     if len(text) > LONGEST_SAID:
         raise Unusable(f'"say" has {len(text)} characters; be brief')
+    if is_blank(text):
+        raise Unusable("it has a blank that should have been filled in")
     if fault := out_of_part(text, dialogue, heard or ""):
         raise Unusable(fault)
     return UserReply(text=text, ended="done" if end == "done" else None)

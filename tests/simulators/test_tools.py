@@ -257,6 +257,7 @@ async def test_a_write_may_be_refused_for_reasons_of_its_own(world):
         (ADA, '"answer" must be'),
         (error(""), '"error" must be'),
         (error(None), '"error" must be'),
+        (error("<text>"), "blank"),
         ("Here is your booking: " + json.dumps(result(ADA)), "not one JSON object"),
         ('{"answer": "result", "result": {"id": "B1", "seats": NaN}}', "NaN"),
         ('{"answer": "result", "result": {"id": "B1", "seats": 1e999}}', "not a JSON number"),

@@ -248,6 +248,12 @@ CALLING = Completion(message={"role": "assistant", "content": "", "tool_calls": 
         (say("How can I help you today?"), "speaks as the agent"),
         (say("Okay.\nAgent: your refund is issued."), "speaks as the agent"),
         (say("As an AI language model I have no shoes."), "speaks as the agent"),
+        (say("I am an agent, and I am trying to return a shoe."), "speaks as the agent"),
+        (say("It was cut off by the output limit; make it shorter."), "how you are to answer"),
+        (say("Do you want to go on playing the role of the customer?"), "how you are to answer"),
+        (say("Sure. Give it again as one JSON object."), "recites"),
+        (say("<your message>"), "blank"),
+        (say("This is [Your Name], I want to return shoes."), "blank"),
         (say("It's bob@example.com."), "your email is 'ada@example.com'"),
         (say("My order is #W7654321."), "your order number is '#W1234567'"),
         (say("My name is Bob."), "your name is 'Ada Lovelace'"),
@@ -290,6 +296,7 @@ async def test_a_reply_out_of_its_part_is_asked_for_once_more_and_then_is_the_si
         "If you can't refund it, I'd take an exchange, same size.",
         "Can you help me with that?",
         "My name is on the order.",
+        "It says [size 9] on the box, and the price was <$50.",
     ],
 )
 async def test_what_a_user_may_say_is_passed_on(good):
@@ -298,6 +305,12 @@ async def test_what_a_user_may_say_is_passed_on(good):
     heard = "Your return number is T9981. Which order is it?"
     assert (await user.reply(talk, heard)).text == good
     assert talk.faults == []
+
+
+async def test_a_user_who_came_for_json_may_speak_of_it():
+    user = HostedUser(ScriptedClient([say("The JSON is broken.")]))
+    talk = await opened(user, goal="You want the JSON export to work.")
+    assert (await user.reply(talk, "What is wrong?")).text == "The JSON is broken."
 
 
 async def test_asked_the_same_again_a_user_may_answer_the_same_again():
