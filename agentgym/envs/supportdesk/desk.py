@@ -54,10 +54,10 @@ class Desk:
             raise ResetNeeded("no episode is running: call reset() first")
         return self._store
 
-    def begin(self, image: bytes, case: CaseFile, dialogue: UserDialogue) -> None:
+    def begin(self, store: Store, case: CaseFile, dialogue: UserDialogue) -> None:
         """Start an episode, or take one up from a snapshot."""
         self.close()
-        self._store, self.case, self.dialogue = Store(image), case, dialogue
+        self._store, self.case, self.dialogue = store, case, dialogue
 
     def close(self) -> None:
         """Forget the episode."""

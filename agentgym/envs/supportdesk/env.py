@@ -20,7 +20,7 @@ from agentgym.envs.supportdesk.consent import is_yes
 from agentgym.envs.supportdesk.desk import Desk
 from agentgym.envs.supportdesk.gates import support_gates
 from agentgym.envs.supportdesk.prompts import written_policy
-from agentgym.envs.supportdesk.store import changes
+from agentgym.envs.supportdesk.store import Store, changes
 from agentgym.envs.supportdesk.tasks.table import (
     TASKS_PER_FAMILY,
     Split,
@@ -142,7 +142,7 @@ class SupportDeskEnv(AgentEnv):
         dialogue = UserDialogue(
             self.table.scenarios[task.task_id], seed=seed, session=f"{task.task_id}/{seed}"
         )
-        self._desk.begin(self.table.image, CaseFile(), dialogue)
+        self._desk.begin(Store(self.table.image), CaseFile(), dialogue)
         opened = _played(await self.simulator.open(dialogue))
         customer: Message = {"role": "user", "content": opened.text}
         return (
@@ -172,9 +172,9 @@ class SupportDeskEnv(AgentEnv):
 
     def outcome(self) -> dict[str, Any]:
         """What the episode changed in the database, and the case file."""
-        case = self._desk.case
+        case, store = self._desk.case, self._desk.store
         return {
-            "changes": changes(self.table.rows, self._desk.store.rows()),
+            "changes": changes(self.table.rows, store.rows(store.touched)),
             "identified": case.identified,
             "looked_up": list(case.looked_up),
             "heard": [dict(line) for line in case.heard],
@@ -190,12 +190,13 @@ class SupportDeskEnv(AgentEnv):
 
     def snapshot(self) -> Any:
         """The database's image, the case file and the dialogue."""
-        return self._desk.store.image(), asdict(self._desk.case), self._dialogue
+        store = self._desk.store
+        return (store.image(), store.touched), asdict(self._desk.case), self._dialogue
 
     def restore(self, state: Any) -> None:
         """Continue a conversation."""
-        image, case, dialogue = state
-        self._desk.begin(image, CaseFile(**case), dialogue)
+        (image, touched), case, dialogue = state
+        self._desk.begin(Store(image, touched), CaseFile(**case), dialogue)
 
     def close(self) -> None:
         """Forget the episode; the shared task table stays for other instances."""

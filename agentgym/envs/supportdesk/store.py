@@ -67,9 +67,12 @@ class Store:
 
     Args:
         image: Of the shop as it starts, or of a snapshot.
+        touched: Tables that differ from the shop's start, in a snapshot.
     """
 
-    def __init__(self, image: bytes) -> None:
+    def __init__(self, image: bytes, touched: Iterable[str] = ()) -> None:
+        self.touched = set(touched)
+        """Tables that a statement was run on; only they can differ from the image."""
         # Steps may come from different threads, one at a time.
         self._connection = sqlite3.connect(
             ":memory:", check_same_thread=False, isolation_level=None
@@ -87,18 +90,20 @@ class Store:
         return None if row is None else dict(row)
 
     def run(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Change something, by an `INSERT INTO table …` or an `UPDATE table …`."""
+        words = statement.split(maxsplit=3)
+        self.touched.add(words[2] if words[0] == "INSERT" else words[1])
         self._connection.execute(statement, values)
 
     def image(self) -> bytes:
         """A copy of the whole database."""
         return self._connection.serialize()
 
-    def rows(self) -> dict[str, list[Row]]:
-        """Every row of every table."""
+    def rows(self, tables: Iterable[str] = tuple(COLUMNS)) -> dict[str, list[Row]]:
+        """Every row of some tables, by default of all."""
         cursor = self._connection.cursor()
         cursor.row_factory = None
-        return {table: cursor.execute(f"SELECT * FROM {table}").fetchall() for table in COLUMNS}
+        return {table: cursor.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
 
     def close(self) -> None:
         """Free the memory."""
@@ -106,9 +111,9 @@ class Store:
 
 
 def changes(before: Mapping[str, Sequence[Row]], after: Mapping[str, Sequence[Row]]) -> Changes:
-    """What differs, by table; tables that don't differ are left out."""
+    """What differs, by table; tables that don't differ, or aren't in `after`, are left out."""
     found: Changes = {}
-    for table in COLUMNS:
+    for table in sorted(after):
         if before[table] != after[table]:
             old, new = Counter(before[table]), Counter(after[table])
             found[table] = {"removed": _sorted(old - new), "added": _sorted(new - old)}

@@ -91,7 +91,7 @@ class SupportVerifier:
         store = Store(self._table.image)
         try:
             apply(store, writes)
-            return _comparable(changes(self._table.rows, store.rows()))
+            return _comparable(changes(self._table.rows, store.rows(store.touched)))
         finally:
             store.close()
 

@@ -182,6 +182,12 @@ def test_changes_are_rows_removed_and_added(store):
     assert added[7:11] == ["1 A St", "B", "OR", "97201"]
 
 
+def test_only_touched_tables_can_differ(store):
+    service.cancel(store, order_of("cancel"), "no longer needed")
+    assert changes(TABLE.rows, store.rows(store.touched)) == changes(TABLE.rows, store.rows())
+    assert store.touched == {"orders", "order_items", "variants", "ledger", "payment_methods"}
+
+
 def test_an_image_is_a_whole_copy(store):
     service.cancel(store, order_of("cancel"), "no longer needed")
     copy = Store(store.image())
