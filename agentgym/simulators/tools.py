@@ -102,7 +102,7 @@ class HostedTools:
                 who=f"tool simulator, {tool.name}",
             )
             if isinstance(answer, _HelperCall):
-                asked = {"answer": "helper", "helper": answer.asked}
+                asked = {"answer": {"helper": answer.asked}, "changes": []}
                 prompt += [
                     {"role": "assistant", "content": as_json(asked)},
                     {"role": "user", "content": as_json(answer.run(world))},
@@ -165,25 +165,24 @@ _HELPERS: dict[str, Callable[..., Any]] = {
 def answer_schema(tool: SimulatedTool) -> dict[str, Any]:
     """The form of the model's answers for one tool."""
     helper = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "enum": list(_HELPERS)},
-            "input": {"type": "array", "items": {"type": "string"}},
-        },
-        "required": ["name", "input"],
-        "additionalProperties": False,
+        "name": {"type": "string", "enum": list(_HELPERS)},
+        "input": {"type": "array", "items": {"type": "string"}},
     }
-    result = rebased(tool.result, "#/properties/result/anyOf/0")
+    result = rebased(tool.result, "#/properties/answer/anyOf/0/properties/result")
+    forms = [
+        _object(result=result),
+        _object(error={"type": "string"}),
+        _object(helper=_object(**helper)),
+    ]
+    return _object(answer={"anyOf": forms}, changes=_CHANGES)
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with just these fields."""
     return {
         "type": "object",
-        "properties": {
-            "answer": {"type": "string", "enum": ["result", "error", "helper"]},
-            "result": {"anyOf": [result, {"type": "null"}]},
-            "error": {"type": ["string", "null"]},
-            "helper": {"anyOf": [helper, {"type": "null"}]},
-            "changes": _CHANGES,
-        },
-        "required": ["answer", "result", "error", "helper", "changes"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
 
@@ -200,22 +199,23 @@ def _read(
         Unusable: If it doesn't fit one of them.
     """
     found = read_object(completion)
+    answer = found.get("answer")
+    if not isinstance(answer, Mapping) or len(answer) != 1:
+        raise Unusable('"answer" must be an object with one field: "result", "error" or "helper"')
     entry: Entry = {"name": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     draft = Draft(world)
-    kind = found.get("answer")
     try:
-        if kind == "helper":
-            return _HelperCall(found.get("helper"))
-        if kind == "error":
-            entry["error"] = _error_text(found.get("error"))
-            refused(world, tool, arguments, entry["error"])
-        elif kind == "result" and "result" in found:
-            entry["result"] = _valid_result(tool, found["result"])
-            draft.take(tool, arguments, entry["result"], _valid_changes(found.get("changes")))
-        else:
-            raise Unusable(
-                '"answer" must be "result", "error" or "helper", with the field of that name'
-            )
+        match dict(answer):
+            case {"helper": asked}:
+                return _HelperCall(asked)
+            case {"error": text}:
+                entry["error"] = _error_text(text)
+                refused(world, tool, arguments, entry["error"])
+            case {"result": result}:
+                entry["result"] = _valid_result(tool, result)
+                draft.take(tool, arguments, entry["result"], _valid_changes(found.get("changes")))
+            case _:
+                raise Unusable('"answer" must have "result", "error" or "helper"')
     except Contradiction as error:
         raise Unusable(f"it contradicts the records: {error}") from error
     return entry, draft

@@ -14,8 +14,7 @@ def simulator(model_server):
     """A model that always answers with the same empty page."""
 
     def answer(body):
-        page = {"answer": "result", "result": "Nothing was found here today.", "error": None,
-                "helper": None, "changes": []}  # fmt: skip
+        page = {"answer": {"result": "Nothing was found here today."}, "changes": []}
         message = {"role": "assistant", "content": json.dumps(page)}
         return 200, {
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],

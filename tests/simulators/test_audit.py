@@ -159,8 +159,8 @@ async def test_every_call_is_put_with_the_real_answers_before_it_as_memory():
 
 
 async def test_a_hosted_simulator_is_audited_and_what_it_costs_is_told():
-    answer = {"answer": "result", "result": {"id": "B1", "name": "Ada", "seats": 2}}
-    refusal = {"answer": "error", "error": "no such booking"}
+    answer = {"answer": {"result": {"id": "B1", "name": "Ada", "seats": 2}}}
+    refusal = {"answer": {"error": "no such booking"}}
     backend = Backend(answer, answer, refusal)
     counted = []
     found = await audit(
@@ -215,7 +215,7 @@ async def test_an_env_with_a_declared_world_is_audited_with_it():
 async def test_an_env_played_in_text_is_audited_too():
     env = WebShopEnv(num_products=50)
     policy = ScriptedClient(SHOP_POLICIES["rule"](env, 0))
-    page = {"answer": "result", "result": "Back to Search Page 1 Total results 50"}
+    page = {"answer": {"result": "Back to Search Page 1 Total results 50"}}
     found = await audit(
         env, HostedTools(ScriptedClient([json.dumps(page)], repeat=True)), calls=4, policy=policy
     )

@@ -26,17 +26,15 @@ from agentgym.types import Task
 
 
 def result(value, changes=()):
-    return {"answer": "result", "result": value, "error": None, "helper": None,
-            "changes": list(changes)}  # fmt: skip
+    return {"answer": {"result": value}, "changes": list(changes)}
 
 
 def error(text):
-    return {"answer": "error", "result": None, "error": text, "helper": None, "changes": []}
+    return {"answer": {"error": text}, "changes": []}
 
 
 def helper(name, *given):
-    asked = {"name": name, "input": list(given)}
-    return {"answer": "helper", "result": None, "error": None, "helper": asked, "changes": []}
+    return {"answer": {"helper": {"name": name, "input": list(given)}}, "changes": []}
 
 
 @pytest.fixture
@@ -259,12 +257,14 @@ async def test_a_write_may_be_refused_for_reasons_of_its_own(world):
         (error(None), '"error" must be'),
         (error("<text>"), "blank"),
         ("Here is your booking: " + json.dumps(result(ADA)), "not one JSON object"),
-        ('{"answer": "result", "result": {"id": "B1", "seats": NaN}}', "NaN"),
-        ('{"answer": "result", "result": {"id": "B1", "seats": 1e999}}', "not a JSON number"),
+        ('{"answer": {"result": {"id": "B1", "seats": NaN}}}', "NaN"),
+        ('{"answer": {"result": {"id": "B1", "seats": 1e999}}}', "not a JSON number"),
         (result({**ADA, "name": "x" * 60_000}), "characters as JSON"),
         ({**result(ADA), "changes": "none"}, '"changes"'),
         ({**result(ADA), "changes": [{"key": "B1"}]}, '"changes"'),
-        ({**helper("calculate"), "helper": {"name": "eval", "input": ["1"]}}, "calculate"),
+        (helper("eval", "1"), "calculate"),
+        ({"answer": {"result": ADA, "error": "no"}}, '"answer" must be'),
+        ({"answer": {"data": ADA}}, '"answer" must have'),
         (Completion(message={"role": "assistant", "content": json.dumps(result(ADA))},
                     finish_reason="length"), "cut off"),
     ],
@@ -594,11 +594,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=5,
 )
-FIELDS = {
-    "answer": st.sampled_from(["result", "error", "helper"]) | JSON,
+FORMS = {
     "result": BOOKINGS | JSON,
     "error": st.text(max_size=5) | JSON,
     "helper": st.fixed_dictionaries({"name": JSON | st.just("lookup"), "input": JSON}) | JSON,
+}
+FIELDS = {
+    "answer": st.fixed_dictionaries({}, optional=FORMS) | JSON,
     "changes": CHANGES | JSON,
 }
 REPLIES = st.fixed_dictionaries({}, optional=FIELDS).map(json.dumps) | st.text(max_size=30)
