@@ -25,6 +25,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -188,6 +189,20 @@ def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoi
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ConfigError(f"{where}: {'; '.join(map(_fault_text, faults[:5]))}") from None
+
+
+def public_kwargs(value: Any) -> Any:
+    """Parameters of an environment for traces and logs: endpoints without their secrets."""
+    if isinstance(value, Endpoint):
+        return value.public()
+    if isinstance(value, Mapping):
+        if "base_url" in value and "model" in value:
+            with suppress(ValidationError):  # an endpoint as a mapping
+                return Endpoint.model_validate(value).public()
+        return {key: public_kwargs(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(public_kwargs(item) for item in value)
+    return value
 
 
 def _fault_text(fault: Any) -> str:

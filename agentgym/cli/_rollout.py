@@ -20,7 +20,7 @@ from agentgym.cli._table import summary_table
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
-from agentgym.roles import Roles
+from agentgym.roles import Roles, public_kwargs
 from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
@@ -224,8 +224,6 @@ class RolloutCommand:
 
     def _config(self) -> dict[str, Any]:
         """The run's parameters, without credentials."""
-        from agentgym.rollout.source import public_kwargs
-
         args = self._args
         policy = self._roles.policy
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import difflib
@@ -17,11 +16,11 @@ from typing import Any, TypeAlias
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from pydantic import ValidationError
 
 from agentgym.client import Endpoint
 from agentgym.envs.registration import NAMESPACE
 from agentgym.errors import AgentGymError, ConfigError
+from agentgym.roles import public_kwargs
 
 EnvLike: TypeAlias = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
 
@@ -170,20 +169,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | bytes | Number | PurePath | Endpoint)
-
-
-def public_kwargs(value: Any) -> Any:
-    """Parameters of an environment for traces and logs: endpoints without their secrets."""
-    if isinstance(value, Endpoint):
-        return value.public()
-    if isinstance(value, Mapping):
-        if "base_url" in value and "model" in value:
-            with contextlib.suppress(ValidationError):  # an endpoint as a mapping
-                return Endpoint.model_validate(value).public()
-        return {key: public_kwargs(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(public_kwargs(item) for item in value)
-    return value
 
 
 def _as_json(spec: EnvSpec) -> str:

@@ -7,6 +7,7 @@ then be read, compared and reported with the same tools as those of the rollout 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import time
 import traceback
@@ -22,9 +23,11 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agentgym.durable import append_line
 from agentgym.errors import ActionError, ConfigError, ResetNeeded, TraceError
+from agentgym.metering import Meter
+from agentgym.roles import public_kwargs
 from agentgym.running import RunningEpisode
 from agentgym.trace import Trace
-from agentgym.types import FailureClass, Usage, Verdict
+from agentgym.types import FailureClass, Verdict
 from agentgym.wrappers.base import AgentWrapper, Step, agent_env
 
 Sink = Callable[[Trace], Any]
@@ -34,7 +37,8 @@ class TraceLogger(AgentWrapper, RecordConstructorArgs):
     """Writes one trace per episode: one line of JSON with messages, turns, usage and verdict.
 
     Usage, finish reasons, token ids and the like are in it where the actions carried them (see
-    `AgentEnv`). Every episode that took at least one turn is written exactly once:
+    `AgentEnv`), and what the env's simulator and judge cost. Every episode that took at least one
+    turn is written exactly once:
 
     - at its end, with the env's verdict;
     - when a step (or the set-up in `reset`) raised, masked, with failure class `env` and the error;
@@ -89,6 +93,7 @@ class TraceLogger(AgentWrapper, RecordConstructorArgs):
                 truncated=truncated,
                 termination_reason=info["termination_reason"],
                 truncation_reason=info["truncation_reason"],
+                outcome=self._base.outcome(),
                 failure_class=failure if broken else None,
                 failed_stage=("eval" if verdict.judge_failed else "run") if broken else None,
                 error=verdict.reason if broken else None,
@@ -130,7 +135,9 @@ class TraceLogger(AgentWrapper, RecordConstructorArgs):
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        recorded = _recorded(self._base.running) if pending.began is not None else {}
+        recorded = {}
+        if pending.began is not None and self._base.running is not None:
+            recorded = _recorded(self._base.running, verdict)
         self._sink(
             Trace(
                 trace_id=uuid.uuid4().hex,
@@ -189,19 +196,21 @@ class _Pending:
         return {"init": self.began - self.asked, "run": now - self.began}
 
 
-def _recorded(running: RunningEpisode | None) -> dict[str, Any]:
+def _recorded(running: RunningEpisode, verdict: Verdict) -> dict[str, Any]:
     """What the env itself recorded, as fields of a `Trace`."""
-    if running is None:
-        return {}
     turns = tuple(record.turn(index) for index, record in enumerate(running.records))
-    used = [turn.usage for turn in turns if turn.usage is not None]
+    spent = Meter()
+    by_policy = [("policy", turn.usage) for turn in turns if turn.usage is not None]
+    for role, usage in (*by_policy, *running.meter.by_role.items(), *verdict.spent.items()):
+        spent.add(role, usage)
     return {
         "task_id": running.task.task_id,
         "split": running.task.split,
         "metadata": {"task": running.task.metadata} if running.task.metadata else {},
         "messages": tuple(running.messages),
         "turns": turns,
-        "usage": {"policy": sum(used, Usage(calls=0))} if used else {},
+        "answer": running.answer,
+        "usage": spent.by_role,
     }
 
 
@@ -209,8 +218,9 @@ def _spec_json(env: gymnasium.Env[Any, Any]) -> str:
     """The spec that makes this env again; without one, at least the name of its class."""
     for candidate in (env, env.unwrapped):
         try:
-            if candidate.spec is not None:
-                return candidate.spec.to_json()
+            spec = candidate.spec
+            if spec is not None:
+                return dataclasses.replace(spec, kwargs=public_kwargs(spec.kwargs)).to_json()
         except (TypeError, ValueError):  # arguments that have no JSON form
             continue
     kind = type(env.unwrapped)

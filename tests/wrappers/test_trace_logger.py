@@ -10,11 +10,14 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import Autoreset, RecordEpisodeStatistics
 
+from agentgym.client import Endpoint
 from agentgym.errors import ActionError, ConfigError, EnvFault, JudgeError, TraceError
+from agentgym.metering import charge
 from agentgym.testing.conversation import check_conversation
 from agentgym.testing.envs import CounterEnv, QuizEnv, SlowCounterEnv
 from agentgym.testing.messages import calling, tool_call
 from agentgym.trace import Trace
+from agentgym.types import Usage
 from agentgym.wrappers import TextInTextOut, TraceLogger, TurnCap
 
 ADD = calling(tool_call("add", amount=1))
@@ -53,6 +56,58 @@ def test_an_episode_is_one_line_that_reads_back(tmp_path):
     assert first.verdict.components["nearness"] > 0
     assert set(first.stage_s) == {"init", "run"}
     check_conversation(first.messages)
+
+
+class PaidQuiz(QuizEnv):
+    """Its tasks' openings and its verdicts cost something."""
+
+    def __init__(self, *, simulator: object = None) -> None:
+        super().__init__()
+        judge = self.scoring.judge
+
+        class PaidJudge:
+            inline = True
+
+            async def score(self, episode):
+                charge("judge", Usage(prompt_tokens=7))
+                return await judge.score(episode)
+
+        self.scoring = self.scoring.model_copy(update={"judge": PaidJudge()})
+
+    async def start(self, task):
+        charge("simulator", Usage(prompt_tokens=3))
+        return await super().start(task)
+
+
+def test_what_simulator_and_judge_cost_is_in_the_trace(traces):
+    env = TraceLogger(PaidQuiz(), traces.append)
+    env.reset(seed=1)
+    env.step({"role": "assistant", "content": "?", "usage": {"prompt_tokens": 10}})
+    (trace,) = traces
+    spent = {role: usage.prompt_tokens for role, usage in trace.usage.items()}
+    assert spent == {"policy": 10, "simulator": 3, "judge": 7}
+
+
+def test_final_state_and_answer_are_in_the_trace(traces, env):
+    env.reset(seed=1)
+    env.step(ADD)
+    env.step(SUBMIT)
+    assert traces[0].outcome == {"value": 1}
+    quiz = TraceLogger(QuizEnv(), traces.append)
+    quiz.reset(seed=1)
+    quiz.step("forty-two")
+    assert traces[1].answer == "forty-two"
+
+
+def test_endpoint_in_the_spec_is_without_its_secrets(traces, monkeypatch):
+    spec = EnvSpec("PaidQuiz-v0", entry_point=PaidQuiz)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    given = {"base_url": "http://me:hunter22@h/v1", "model": "m"}
+    for simulator in (given, Endpoint(**given)):
+        env = TraceLogger(gymnasium.make("PaidQuiz-v0", simulator=simulator), traces.append)
+        env.reset(seed=1)
+        env.step("?")
+        assert "hunter22" not in traces[-1].to_json_line()
 
 
 def test_what_the_caller_gets_is_unchanged(env):
