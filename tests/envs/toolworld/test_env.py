@@ -90,7 +90,7 @@ class Paid:
     async def complete(self, messages, tools, sampling, *, session=None):
         charge(self._role, Usage(prompt_tokens=7))
         verdict = json.dumps({"reason": "fine", "task_solved": 1, "grounded": 1})
-        text = reply(answer="result", result=members("Ada")) if self._role != "judge" else verdict
+        text = reply(result=members("Ada")) if self._role != "judge" else verdict
         return Completion(message={"role": "assistant", "content": text})
 
     async def release(self, session): ...
@@ -410,14 +410,13 @@ def test_made_up_worlds_have_no_reference_and_the_verifier_masks_them():
     assert env.running.task.reference is None
 
 
-def reply(**fields):
-    blank = {"result": None, "error": None, "helper": None, "changes": []}
-    return json.dumps({**blank, **fields})
+def reply(**answer):
+    return json.dumps({"answer": answer, "changes": []})
 
 
 def test_a_model_plays_the_tools_and_another_judges():
     simulator = ScriptedClient(
-        [reply(answer="result", result=members("Ada Abbott")), reply(answer="error", error="no")]
+        [reply(result=members("Ada Abbott")), reply(error="no")]
     )
     judge = ScriptedClient([json.dumps({"reason": "fine", "task_solved": 1, "grounded": 1})])
     env = ToolWorldEnv(simulator=simulator, judge=judge)
