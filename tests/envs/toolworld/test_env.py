@@ -415,9 +415,7 @@ def reply(**answer):
 
 
 def test_a_model_plays_the_tools_and_another_judges():
-    simulator = ScriptedClient(
-        [reply(result=members("Ada Abbott")), reply(error="no")]
-    )
+    simulator = ScriptedClient([reply(result=members("Ada Abbott")), reply(error="no")])
     judge = ScriptedClient([json.dumps({"reason": "fine", "task_solved": 1, "grounded": 1})])
     env = ToolWorldEnv(simulator=simulator, judge=judge)
     env.reset(options={"task_id": TASK})
