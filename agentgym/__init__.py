@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agentgym.core import AgentEnv
     from agentgym.errors import AgentGymError
     from agentgym.judge import Gate, Judge, Score
+    from agentgym.roles import Roles
     from agentgym.rollout import Engine
     from agentgym.tools import Tool, ToolBox
     from agentgym.trace import Trace
@@ -35,6 +36,7 @@ __all__ = [
     "Judge",
     "Message",
     "ModelClient",
+    "Roles",
     "SamplingParams",
     "Score",
     "Task",
@@ -53,6 +55,7 @@ _HOMES = {
     "agentgym.core": ("AgentEnv",),
     "agentgym.errors": ("AgentGymError",),
     "agentgym.judge": ("Gate", "Judge", "Score"),
+    "agentgym.roles": ("Roles",),
     "agentgym.rollout": ("Engine",),
     "agentgym.tools": ("Tool", "ToolBox"),
     "agentgym.trace": ("Trace",),

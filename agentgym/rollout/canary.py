@@ -157,12 +157,13 @@ class Canary:
     # --- inside -------------------------------------------------------------------------------
 
     async def _check(self, judge: Any, after: int) -> CanaryCheck:
+        name = f"canary {len(self.checks) + 1}"  # not by `after`, which depends on timing
         places = asyncio.Semaphore(_AT_ONCE)
         meter = Meter()
         with metered(meter):
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self._score(judge, episode, places, f"canary {after}.{n}"))
+                    group.create_task(self._score(judge, episode, places, f"{name}.{n}"))
                     for n, (episode, _) in enumerate(self._known)
                 ]
         scores = [task.result() for task in tasks]
