@@ -37,7 +37,7 @@ _ABOUT_FORMS = re.compile(
     r"|guided[_ ](json|decoding)",
     re.IGNORECASE,
 )
-_ABOUT_ONE_FORM = re.compile(r"json[_ ]?(schema|object|mode)", re.IGNORECASE)
+_ABOUT_ONE_FORM = re.compile(r"json[_ ]?(schema|object|mode)|structured|guided", re.IGNORECASE)
 
 
 class SpokenDialect:

@@ -95,7 +95,7 @@ def status_error(status: int, headers: Mapping[str, str], data: bytes, url: obje
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
-    details: Any = body.get("error", body) if isinstance(body, dict) else None
+    details: Any = (body.get("error") or body) if isinstance(body, dict) else None
     if isinstance(details, str):
         text, details = details, {}
     elif not isinstance(details, dict):
@@ -103,14 +103,27 @@ def status_error(status: int, headers: Mapping[str, str], data: bytes, url: obje
     if 300 <= status < 400:
         target = public_url(urljoin(str(url), headers.get("Location", "")))
         text = f"the server sends requests on to {target}; set base_url accordingly"
-    said = details.get("message") or details.get("detail") or text
     return bad_reply(
-        str(said or "no reason given"),
+        _words_of(details) or text or "no reason given",
         status=status,
         code=details.get("code"),
         kind=details.get("type"),
         retry_after_s=retry_after_s(headers),
     )
+
+
+def _words_of(said: Any) -> str:
+    """The text in an error's body: OpenAI's and its imitators', FastAPI's with the field's name."""
+    if isinstance(said, str):
+        return said
+    if isinstance(said, list):
+        return "; ".join(filter(None, map(_words_of, said)))
+    if not isinstance(said, dict):
+        return ""
+    texts = (_words_of(said.get(key)) for key in ("message", "msg", "detail", "error"))
+    text = next(filter(None, texts), "")
+    place = said.get("loc")
+    return f"{'.'.join(map(str, place))}: {text}" if isinstance(place, list) and text else text
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

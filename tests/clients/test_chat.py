@@ -431,6 +431,34 @@ async def test_wrong_path_is_named_in_the_servers_words(server, make_client, bod
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "no", "type": "x"}}, "no"),
+        ({"error": "no"}, "no"),
+        ({"error": {"error": {"message": "no"}}}, "no"),
+        ({"detail": {"error": "no"}}, "no"),
+        ({"object": "error", "message": "no"}, "no"),
+        ({"detail": [{"loc": ["body", "stop"], "msg": "wrong"}]}, "body.stop: wrong"),
+        ({"error": None, "message": "no"}, "no"),
+        ({"odd": 1}, "{.odd.: 1}"),
+        ([1], r"\[1\]"),
+        ("", "no reason given"),
+    ],
+)
+async def test_servers_words_are_found_wherever_they_stand(server, make_client, body, words):
+    server.replies = [(400, body)]
+    with pytest.raises(EndpointError, match=f"answered 400: {words}$"):
+        await ask(make_client())
+
+
+async def test_field_that_fastapi_refuses_is_learnt(server, make_client, reply):
+    refusal = {"detail": [{"loc": ["body", "top_k"], "msg": "Extra inputs are not permitted"}]}
+    server.replies = [(422, refusal), reply()]
+    await ask(make_client(max_retries=0))
+    assert "top_k" not in server.requests[-1]
+
+
+@pytest.mark.parametrize(
     "url", ["http://", "http://[::1", "http://h:port/v1", "http://h:99999/v1", "http://a b/v1"]
 )
 def test_url_that_cannot_be_asked_is_refused(url):

@@ -85,6 +85,20 @@ async def test_server_that_knows_one_form_is_asked_in_that_form(server, make_cli
     assert client.dialect.structured_output == "json_object"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This model does not support structured outputs",
+        "'response_format.type' must be one of text, json_object",
+        "guided_json is not available",
+    ],
+)
+async def test_refusal_of_schemas_leaves_plain_json_to_be_tried(server, make_client, text):
+    server.replies = [refusing("json_schema", text=text)]
+    assert (await ask(make_client())).attempts == 2
+    assert form_of(server.requests[-1]) == "json_object"
+
+
 async def test_server_that_names_each_form_is_asked_down_to_none(server, make_client):
     server.replies = [refusing("json_schema", "json_object")]
     client = make_client(max_retries=0)
