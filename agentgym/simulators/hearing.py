@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from agentgym.simulators.user_script import Request, UserScript
 
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
+_SENTENCE = re.compile(r"(?:[^.!?\n]|[.!?](?=\w))+[.!?]*")
 _PROPOSAL = re.compile(
     r"\b(shall|should) i\b"
     r"|\b(may|can) i (now |then )?(go|proceed|continue|cancel|chang|updat|process|set|return"
@@ -145,9 +145,13 @@ class Heard:
         return [fact for fact in facts if fact in found], unknown
 
     def answers(self, request: Request) -> bool:
-        """Whether this has the form of an answer to the request."""
+        """Whether a sentence that is no question has the form of an answer to the request."""
         pattern = request.answer
-        return pattern is not None and bool(re.search(pattern, self.text, re.IGNORECASE))
+        return pattern is not None and any(
+            re.search(pattern, sentence, re.IGNORECASE)
+            for sentence in _SENTENCE.findall(self.text)
+            if not sentence.endswith("?")
+        )
 
     def grants(self, request: Request) -> bool:
         """Whether this names all that the user wants, and nothing they don't."""

@@ -217,6 +217,13 @@ def test_requests_come_one_after_the_other():
     assert [reply.ended for reply in replies] == [None, None, "done"]
 
 
+def test_an_amount_in_a_question_is_no_answer():
+    started = dialogue({"ask": ["How much was it?"], "answer": r"\$\d"}, patience=9)
+    asked, told = talk(started, "Do you mean the one for $12.50?", "It was $20.00.")
+    assert asked.ended is None
+    assert told.ended == "done"
+
+
 def test_says_no_line_twice_unless_it_is_asked_the_same_again():  # case C16
     started = dialogue(patience=9)
     talk(started, "What is your email?", "Your order number?", "Bananas.", "Hm.", "Bananas.", "...")

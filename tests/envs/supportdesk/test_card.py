@@ -111,4 +111,5 @@ def test_speeds_are_those_of_the_committed_run(card):
     assert {name: float(ms) for name, ms in rows.items()} == {
         name: pytest.approx(ms, abs=0.00501) for name, ms in result["median_ms"].items()
     }
+    assert f"{len(SupportDeskEnv().table.image) / 1024:.0f} KiB" in card
     assert f"once per process in {result['loading_s']:.1f} s" in card

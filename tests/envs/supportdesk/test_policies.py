@@ -1,6 +1,7 @@
 """The scripted policies: the expert at the top, every shortcut at the bottom."""
 
 import json
+import re
 from pathlib import Path
 from statistics import fmean
 
@@ -105,3 +106,37 @@ def test_the_committed_scores_are_those_of_the_code(play):
             "success": round(fmean(bool(v.correct) for v in verdicts), 4),
             "reward": round(fmean(v.reward for v in verdicts), 4),
         }
+
+
+def _bold(text):
+    return re.sub(r"(W\d{7}|\$[\d,.]+\d)", r"**\1**", text).replace("'", "’")
+
+
+MANNERS = {
+    "warm": lambda text: f"I completely understand. {text}\n\nLet me know if you have questions.",
+    "formal": lambda text: text.replace(
+        "Shall I go ahead?", "Please confirm with yes if you'd like me to proceed, or no if not."
+    ),
+    "casual": lambda text: text.replace("Shall I go ahead?", "Sound good? Just say yes!"),
+    "checking": lambda text: f"One moment, let me check that for you... Okay! {text}",
+    "apologetic": lambda text: f"I apologize for this. {text} Is there anything else I can do?",
+    "bold": _bold,
+}
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_the_scripted_user_understands_other_manners_of_speaking(play, manner):
+    meant = {}
+
+    def policy(messages, info):
+        read = [{**m, "content": meant.get(m.get("content"), m.get("content"))} for m in messages]
+        action = POLICIES["expert"](None, 0)(read, info)
+        if not isinstance(action, str):
+            return action
+        said = MANNERS[manner](action)
+        meant[said] = action
+        return said
+
+    ids = [t for t in SupportDeskEnv().task_ids() if t.endswith("/5")]
+    verdicts = _verdicts(play, policy, ids)
+    assert fmean(v.reward for v in verdicts) >= 0.95
