@@ -38,6 +38,10 @@ _REFUSAL = re.compile(
     r"|(have|need) to (decline|refuse)|not something i can|against (our |the )?policy"
     r"|couldn't find|could not find|unfortunately)\b"
 )
+_NEGATION = re.compile(
+    r"\b(\w+n't|not|cannot|no|unable|unfortunately|sorry|only|already|over|expired|out of stock"
+    r"|sold out|unavailable)\b"
+)
 _REPORT = re.compile(
     r"\b(has been|have been|has now been|have now been|is now|are now|was|were|been|i've|i have"
     r"|i just|just|now|successfully) (now |also |just |successfully |been |both )*"
@@ -164,5 +168,5 @@ class Heard:
         return definite or names_any(self.text, request.rejects)
 
     def gives_reason(self, request: Request) -> bool:
-        """Whether this names a reason that the user gives in to."""
-        return names_any(self.text, request.refusable)
+        """Whether this says no, if only by the way, for a reason that the user gives in to."""
+        return bool(_NEGATION.search(self.text)) and names_any(self.text, request.refusable)

@@ -184,6 +184,11 @@ def test_gives_in_to_a_refusal_with_a_reason_after_its_objections():
     assert second.ended == "done"
 
 
+def test_a_reason_that_is_only_mentioned_refuses_nothing():
+    (reply,) = talk(dialogue(REFUSED), "Let me check whether it has been shipped.")
+    assert reply.text != "Can't you stop it?"
+
+
 def test_a_refusal_without_a_reason_is_not_accepted_and_ends_in_giving_up():
     started = dialogue(REFUSED)
     replies = talk(started, *["I'm sorry, I can't do that."] * 4)

@@ -28,10 +28,13 @@ _YES = re.compile(
     r"|perfect|works)|sounds (good|great|fine|right)|looks (good|great|fine|right)|that works)\b"
 )
 _TAKEN_BACK = re.compile(
-    r"\b(no|not|n't|never|don't|doesn't|didn't|can't|won't|isn't|wait|hold on|instead|rather"
-    r"|actually|but|except|unless|only if|stop|before (you|i|we)|change of mind|changed my mind)\b"
+    r"\b(no(?! (longer|more|problem|worries|issues?|hurry|rush|need|doubt)\b)"
+    r"|not (yet|now|that|this|the|quite|sure|really|so|until)|never ?mind|wait|hold on|instead"
+    r"|rather|actually|but|except|unless|only if|stop|before (you|i|we)|change of mind"
+    r"|changed my mind"
+    r"|(do|does|did|can|should|would)( not|n't) (do|cancel|change|return|exchange|send|go|proceed"
+    r"|agree|think|want (that|this|you|to)))\b"
 )
-_HARMLESS = re.compile(r"\b(no (problem|worries|issues?|hurry|rush)|not a problem|why not)\b")
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "cancel_order": ("cancel",),
@@ -49,8 +52,8 @@ Words = list[Sequence[str]]
 
 def is_yes(text: str) -> bool:
     """Whether a message is an agreement without reservation."""
-    text = _HARMLESS.sub(" ", plain(text))
-    return bool(_YES.search(text)) and not _TAKEN_BACK.search(text.replace("n't", " n't"))
+    text = plain(text)
+    return bool(_YES.search(text)) and not _TAKEN_BACK.search(text)
 
 
 def agreed_to(

@@ -36,7 +36,7 @@ from agentgym.judges.rubric import Rubric
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.simulator import UserDialogue, UserReply, UserSimulator
 from agentgym.simulators.scripted_user import ScriptedUser
-from agentgym.simulators.user import HostedUser, expects_an_answer
+from agentgym.simulators.user import HostedUser, expects_an_answer, visible
 from agentgym.types import Message, Task, clean_text
 
 UserLike: TypeAlias = UserSimulator | EndpointLike
@@ -53,7 +53,8 @@ JUDGE_WEIGHT = 0.3
 class SupportDeskEnv(AgentEnv):
     """The service desk.
 
-    A message with tool calls is for the shop's systems, one without is what the customer hears.
+    A message with tool calls is for the shop's systems, one without is what the customer hears;
+    thoughts that a server left in it are heard by nobody.
 
     Args:
         split: ``"train"``, ``"validation"``, ``"test"``, or ``None`` for all; splits hold different
@@ -155,7 +156,7 @@ class SupportDeskEnv(AgentEnv):
         A user who leaves while agreeing to something leaves after the agent's next message, so that
         what they agreed to can still be done.
         """
-        text = message["content"] or ""
+        text = visible(message["content"] or "")
         dialogue = self._dialogue
         self._desk.hear(text)
         if dialogue.notes.get(_LEFT):

@@ -23,34 +23,26 @@ MOST_GROUNDS = 2
 MOST_CHARACTERS = 1200
 """Length of a message beyond which it tells nothing."""
 
+_WHO = ("customer", "person", "account")
+_ISNT = ("not", "isn't")
+_PLACES = ("under", "on", "in", "linked to", "associated with", "part of")
 GROUNDS: Mapping[Ground, tuple[str, ...]] = {
-    "shipped": ("shipped", "already left", "on its way", "in transit", "dispatched"),
-    "return_window": ("30 days", "30-day", "thirty days", "return window", "return period"),
-    "final_sale": ("final sale", "final-sale"),
+    "shipped": ("shipped", "already left", "left our", "on its way", "in transit", "dispatched"),
+    "return_window": ("30 day", "thirty day", "return window", "return period"),
+    "final_sale": ("final sale",),
     "other_customer": (
-        "another customer",
-        "someone else",
-        "somebody else",
-        "different customer",
-        "another person",
-        "another account",
-        "different account",
-        "other customer",
-        "not your order",
-        "not under your account",
-        "isn't under your account",
-        "not on your account",
-        "isn't on your account",
-        "not in your account",
-        "not associated with your account",
-        "doesn't belong to you",
-        "does not belong to you",
-        "account holder",
+        *(f"{which} {who}" for which in ("another", "other", "different") for who in _WHO),
+        *(f"{isnt} {place} your account" for isnt in _ISNT for place in _PLACES),
+        *("someone else", "somebody else", "doesn't belong to you", "does not belong to you"),
+        *("not your order", "isn't your order", "not yours", "isn't yours", "account holder"),
     ),
-    "price_match": ("price match", "price-match", "match prices", "match the price", "match other"),
-    "not_late": ("5 days", "five days", "promised date", "promised day", "not late enough"),
-    "balance": ("balance", "not enough", "insufficient", "doesn't cover", "does not cover"),
-    "stock": ("out of stock", "not in stock", "isn't in stock", "sold out", "unavailable"),
+    "price_match": (
+        *("price match", "match prices", "match the price", "match other", "match lower"),
+        *("match competitor", "competitor", "other shop", "another shop", "other store"),
+    ),
+    "not_late": ("5 day", "five day", "promised date", "promised day", "not late enough"),
+    "balance": ("balance", "not enough", "have enough", "insufficient", "cover"),
+    "stock": ("out of stock", "in stock", "no stock", "sold out", "unavailable", "not available"),
 }
 """Words by which a refusal gives its reason."""
 

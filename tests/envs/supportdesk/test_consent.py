@@ -27,6 +27,9 @@ PROPOSAL = "I'd cancel order W1234567. Shall I?"
         "I confirm.",
         "Yes, no problem.",
         "That works for me",
+        "Yes, please cancel it, I no longer need it.",
+        "Yes. It doesn't fit and I don't need it any more.",
+        "Yes, that's correct. No rush.",
     ],
 )
 def test_agreement_without_reservation_is_a_yes(text):
@@ -46,6 +49,9 @@ def test_agreement_without_reservation_is_a_yes(text):
         "I said yesterday that I want it.",
         "Why?",
         "Don't.",
+        "Yes, don't cancel it.",
+        "Sure, just not that one.",
+        "Yes, if you refund it to PayPal instead.",
         "Okay, but not that one",
         "My email is yes@example.com",
     ],

@@ -59,6 +59,15 @@ def test_text_beside_calls_is_not_heard(env, call):
     assert "@example.com" in obs[-1]["content"]
 
 
+def test_thoughts_in_a_message_are_not_heard(env):
+    env.reset(seed=0, options={"task_id": "supportdesk/cancel/0"})
+    obs, *_ = env.step("<think>What is your zip code?</think>What is your email?")
+    zip_code = env.table.scenarios["supportdesk/cancel/0"].facts["zip"]
+    assert "@example.com" in obs[-1]["content"]
+    assert zip_code not in obs[-1]["content"]
+    assert env.outcome()["heard"][0]["text"] == "What is your email?"
+
+
 @pytest.mark.parametrize("family", ["cancel", "out_of_stock", "others_order"])
 def test_a_conversation_goes_on_the_same_from_a_snapshot(env, until, family):
     task_id = f"supportdesk/{family}/4"
