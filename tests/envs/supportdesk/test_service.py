@@ -3,6 +3,7 @@
 import pytest
 
 from agentgym.envs.supportdesk import service
+from agentgym.envs.supportdesk.reference import apply
 from agentgym.envs.supportdesk.store import Store, changes
 from agentgym.envs.supportdesk.tasks.table import shared_table
 from agentgym.errors import ToolError
@@ -82,6 +83,25 @@ def test_store_credit_goes_to_the_gift_card(store):
     card = service.store_credit(store, order_id, 1500)
     row = store.one("SELECT * FROM payment_methods WHERE payment_method_id = ?", card)
     assert (row["kind"], row["balance_cents"]) == ("gift_card", 4000)
+
+
+def held(store, order_id):
+    """What the customer has of an order, in cents."""
+    worth = 0
+    for item in store.all("SELECT * FROM order_items WHERE order_id = ?", order_id):
+        query = "SELECT price_cents FROM variants WHERE variant_id = ?"
+        if item["status"] == "exchanged":
+            worth += store.one(query, item["new_variant_id"])["price_cents"]
+        elif item["status"] not in ("returned", "cancelled"):
+            worth += item["price_cents"]
+    return worth
+
+
+def test_whatever_is_done_customers_have_paid_for_exactly_what_they_hold(store):
+    for task in TABLE.tasks.values():
+        apply(store, task.reference.outcomes[0])
+    for order in store.all("SELECT order_id FROM orders"):
+        assert paid(store, order["order_id"]) == held(store, order["order_id"])
 
 
 IMPOSSIBLE = {
