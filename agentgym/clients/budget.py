@@ -3,18 +3,35 @@
 A budget that is looked at after the bill is overrun by whatever is in flight, and with thousands of
 requests that is a lot. So every request first reserves the most it can cost: its prompt at the
 input price and its output limit at the output price. What it didn't need comes back with the
-answer. Where nobody knows whether a request was billed (the connection broke, the caller gave up),
-the reservation is kept as spent: a budget may stop too early, never too late.
+answer, and a call that would fit in but for those in flight waits for that. Where nobody knows
+whether a request was billed (the connection broke, the caller gave up), the reservation is kept as
+spent: a budget may stop too early, never too late.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from agentgym.client import Endpoint, Prices, public_url
+from agentgym.clients.waiting import WaitingLine
 from agentgym.errors import BudgetExceeded
 from agentgym.types import Usage
+
+
+@dataclass(eq=False)
+class Reservation:
+    """Money held for one request."""
+
+    most_usd: float
+    """What it can cost at most; 0 without a budget."""
+    spent_usd: float = 0.0
+    """What it cost, once that is known."""
+    refused: bool = False
+    """Whether it could never be held."""
 
 
 class Budget:
@@ -26,53 +43,72 @@ class Budget:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end a call, and so free its money, in here.
+        self._lock = threading.RLock()
+        self._line = WaitingLine[Reservation](
+            self._lock, take=self._take, give_back=self._give_back
+        )
+        self._in_flight = 0
         self._tokens_per_estimate = 1.0
         self.spent_usd = 0.0
         """Spent so far, requests of unknown outcome counted at their most."""
         self.reserved_usd = 0.0
         """Held for the requests in flight."""
 
-    def reserve(self, prompt_tokens: int, max_tokens: float) -> float:
-        """Hold the most that a request can cost.
+    @asynccontextmanager
+    async def reserved(
+        self, ticket: int, prompt_tokens: int, max_tokens: float
+    ) -> AsyncIterator[Reservation]:
+        """Hold the most that a request can cost, as soon as there is so much.
 
         Args:
+            ticket: The call's place in the queue.
             prompt_tokens: As estimated. Corrected by what earlier estimates turned out to be.
             max_tokens: The request's output limit; infinite if it has none.
 
-        Returns:
-            Dollars held, to be given to `settle`; 0 without a budget.
-
         Raises:
-            BudgetExceeded: If that might overrun the budget.
+            BudgetExceeded: If it might overrun the budget by itself, on top of what is spent.
         """
         limit, prices = self._endpoint.budget_usd, self._endpoint.prices
         if limit is None or prices is None:
-            return 0.0
-        with self._lock:
-            prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
-            most = _most_usd(prices, prompt, max_tokens)
-            if self.spent_usd + self.reserved_usd + most > limit:
-                raise BudgetExceeded(self._refusal(most, limit))
-            self.reserved_usd += most
-            return most
-
-    def settle(self, reserved_usd: float, spent_usd: float) -> None:
-        """Give back a reservation.
-
-        Args:
-            reserved_usd: What `reserve` returned.
-            spent_usd: What the request cost in the end.
-        """
-        with self._lock:
-            self.reserved_usd = max(0.0, self.reserved_usd - reserved_usd)
-            self.spent_usd += spent_usd
+            yield Reservation(0.0)
+            return
+        prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
+        held = Reservation(_most_usd(prices, prompt, max_tokens))
+        await self._line.wait(ticket, held)
+        if held.refused:
+            raise BudgetExceeded(self._refusal(held.most_usd, limit))
+        try:
+            yield held
+        finally:
+            with self._lock:
+                self._give_back(held)
+                self.spent_usd += held.spent_usd
+                self._line.serve()
 
     def learn(self, estimated_tokens: int, usage: Usage) -> None:
         """Compare an estimate with what the server counted; the worst ratio is used from now on."""
         if not usage.estimated and estimated_tokens > 0:
             ratio = usage.prompt_tokens / estimated_tokens
             self._tokens_per_estimate = max(self._tokens_per_estimate, ratio)
+
+    def _take(self, held: Reservation) -> bool:
+        """Whether a request is decided: what it needs is held, or will never be there."""
+        limit = self._endpoint.budget_usd or 0.0
+        held.refused = self.spent_usd + held.most_usd > limit
+        if not held.refused:
+            if self._in_flight and self.spent_usd + self.reserved_usd + held.most_usd > limit:
+                return False
+            self._in_flight += 1
+            self.reserved_usd += held.most_usd
+        return True
+
+    def _give_back(self, held: Reservation) -> None:
+        if held.refused:
+            return
+        self._in_flight -= 1
+        # Sums of fractions leave crumbs, and nobody may wait for those.
+        self.reserved_usd = self.reserved_usd - held.most_usd if self._in_flight else 0.0
 
     def _refusal(self, most_usd: float, limit_usd: float) -> str:
         where = f"{public_url(self._endpoint.base_url)} (model {self._endpoint.model!r})"
@@ -83,8 +119,7 @@ class Budget:
             )
         return (
             f"{where}: not sent, since it may cost ${most_usd:.6f}: of budget_usd=${limit_usd:g} "
-            f"${self.spent_usd:.6f} are spent and ${self.reserved_usd:.6f} held for calls in "
-            "flight; raise budget_usd to go on"
+            f"${self.spent_usd:.6f} are spent; raise budget_usd to go on"
         )
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym.client import Completion, Endpoint, SamplingParams, public_url
-from agentgym.clients.budget import Budget
+from agentgym.clients.budget import Budget, Reservation
 from agentgym.clients.dialect import SpokenDialect
 from agentgym.clients.failures import as_error, checked_url, is_overflow, scrubbed
 from agentgym.clients.limiter import Limiter, Permit
@@ -253,7 +253,7 @@ class ChatClient:
     # --- one attempt --------------------------------------------------------------------------
 
     async def _attempt(self, session: LoopSession, call: _Call) -> Completion:
-        """Send the request once, when there is a slot for it.
+        """Send the request once, when there is money and a slot for it.
 
         Raises:
             BadReply: If there is no answer.
@@ -267,12 +267,13 @@ class ChatClient:
             tokens = prompt_tokens + (int(limit) if math.isfinite(limit) else 0)
             queued_at = self._clock()
             with queued():
+                money = self.budget.reserved(call.ticket, prompt_tokens, limit)
+                reserved = await held.enter_async_context(money)
                 slot = self.limiter.slot(call.ticket, tokens=tokens)
                 permit = await held.enter_async_context(slot)
-            call.deadline += self._clock() - queued_at  # waiting for a slot is free
-            reserved_usd = self.budget.reserve(prompt_tokens, limit)
+            call.deadline += self._clock() - queued_at  # waiting for one's turn is free
             call.attempts += 1
-            attempt = _Attempt(data, StreamedReply(), reserved_usd)
+            attempt = _Attempt(data, StreamedReply(), reserved)
             try:
                 completion = await self._sent(session, call, attempt)
             except BadReply as failure:
@@ -327,7 +328,7 @@ class ChatClient:
         self.limiter.answered(permit, tokens=usage.prompt_tokens + usage.completion_tokens)
 
     def _settle(self, call: _Call, attempt: _Attempt) -> None:
-        """Put an attempt on the call's bill, and give back what it didn't need of the budget."""
+        """Put an attempt on the call's bill, and tell the budget what it cost."""
         usage = attempt.usage
         if usage is None and attempt.streamed.started:  # what has come was generated, and is billed
             (choice,) = attempt.streamed.body()["choices"]
@@ -340,8 +341,8 @@ class ChatClient:
                 usage = usage.model_copy(update={"cost_usd": cost_usd})
             call.usage += usage
         if not attempt.is_settled:
-            cost_usd = max(cost_usd, attempt.reserved_usd)
-        self.budget.settle(attempt.reserved_usd, cost_usd)
+            cost_usd = max(cost_usd, attempt.reserved.most_usd)
+        attempt.reserved.spent_usd = cost_usd
 
 
 @dataclass
@@ -350,7 +351,7 @@ class _Attempt:
 
     data: bytes
     streamed: StreamedReply
-    reserved_usd: float
+    reserved: Reservation
     usage: Usage | None = None
     is_settled: bool = False
     """Whether what it was billed is known; it isn't while it is in flight."""

@@ -12,17 +12,17 @@ Waiting here is not waiting for the server: callers leave it out of their deadli
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agentgym.client import RateLimits
+from agentgym.clients.waiting import WaitingLine
 
 _ROUNDS_TO_RECOVER = 16
 """Rounds of answers after which a limiter that fell to 1 is back at its most."""
@@ -44,16 +44,6 @@ class _Entry:
     sent_at: float
     units: int
     is_past: bool = False
-
-
-@dataclass(order=True)
-class _Waiter:
-    ticket: int
-    order: int
-    loop: asyncio.AbstractEventLoop = field(compare=False)
-    granted: asyncio.Future[None] = field(compare=False)
-    has_slot: bool = field(default=False, compare=False)
-    gone: bool = field(default=False, compare=False)
 
 
 class Limiter:
@@ -85,9 +75,9 @@ class Limiter:
         self._clock = clock
         self._sleep = sleep
         self._count = itertools.count()
-        self._waiters: list[_Waiter] = []
         # Reentrant: the garbage collector may end a call, and so free its slot, in here.
         self._lock = threading.RLock()
+        self._line = WaitingLine[None](self._lock, take=self._take, give_back=self._give_back)
 
     @property
     def allowed(self) -> int:
@@ -102,7 +92,7 @@ class Limiter:
     @property
     def waiting(self) -> int:
         """Calls that wait for a slot."""
-        return sum(not waiter.gone for waiter in self._waiters)
+        return len(self._line)
 
     @property
     def paused_s(self) -> float:
@@ -121,13 +111,13 @@ class Limiter:
             ticket: The call's place in the queue.
             tokens: What the request will cost at most, input and output.
         """
-        await self._acquire(ticket)
+        await self._line.wait(ticket, None)
         try:
             yield await self._paced(tokens)
         finally:
             with self._lock:
-                self._in_flight -= 1
-                self._grant()
+                self._give_back(None)
+                self._line.serve()
 
     def answered(self, permit: Permit, *, tokens: int | None = None) -> None:
         """The server answered: allow a little more.
@@ -141,7 +131,7 @@ class Limiter:
             self._allowed = min(float(self.most), self._allowed + step / self._allowed)
             if permit.tokens is not None and tokens is not None:
                 self._tokens.settle(permit.tokens, tokens)
-            self._grant()
+            self._line.serve()
 
     def overloaded(self, permit: Permit, *, retry_after_s: float | None = None) -> None:
         """The server is overloaded: allow half of what was in flight, and pause if it says so.
@@ -161,36 +151,14 @@ class Limiter:
 
     # --- inside -------------------------------------------------------------------------------
 
-    async def _acquire(self, ticket: int) -> None:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if not self._waiters and self._in_flight < self.allowed:
-                self._in_flight += 1
-                return
-            waiter = _Waiter(ticket, next(self._count), loop, loop.create_future())
-            heapq.heappush(self._waiters, waiter)
-            self._grant()
-        try:
-            await waiter.granted
-        except BaseException:
-            with self._lock:
-                waiter.gone = True
-                if waiter.has_slot:
-                    self._in_flight -= 1
-                self._grant()
-            raise
+    def _take(self, _: None) -> bool:
+        if self._in_flight >= self.allowed:
+            return False
+        self._in_flight += 1
+        return True
 
-    def _grant(self) -> None:
-        """Hand free slots to those who wait; the lock is held."""
-        while self._waiters and (self._waiters[0].gone or self._in_flight < self.allowed):
-            waiter = heapq.heappop(self._waiters)
-            if waiter.gone:
-                continue
-            waiter.has_slot = True
-            self._in_flight += 1
-            if not _wake(waiter):
-                waiter.gone, waiter.has_slot = True, False
-                self._in_flight -= 1
+    def _give_back(self, _: None) -> None:
+        self._in_flight -= 1
 
     async def _paced(self, tokens: int) -> Permit:
         """Wait until nothing is paused and the minute has room."""
@@ -206,23 +174,6 @@ class Limiter:
                     self._requests.add(now, 1)
                     return Permit(self._epoch, self._tokens.add(now, tokens))
             await self._sleep(delay)
-
-
-def _wake(waiter: _Waiter) -> bool:
-    """Tell a waiter in its own loop; False if that loop is closed."""
-    try:
-        if asyncio._get_running_loop() is waiter.loop:
-            _resolve(waiter.granted)
-        else:
-            waiter.loop.call_soon_threadsafe(_resolve, waiter.granted)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class _Window:

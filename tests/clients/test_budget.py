@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import ANY
 
 import pytest
 from pydantic import ValidationError
 
 from agentgym.client import Endpoint, Prices, SamplingParams
+from agentgym.clients.budget import Budget
 from agentgym.errors import BudgetExceeded, EndpointError
 from agentgym.metering import Meter, metered
 from agentgym.testing.quirky import Reply, Stream, answer
@@ -136,18 +138,72 @@ async def test_what_a_call_did_not_need_comes_back(server, make_client):
     assert client.budget.reserved_usd == pytest.approx(0, abs=1e-12)
 
 
-async def test_calls_in_flight_count_at_their_most(server, make_client):
+async def test_calls_in_flight_count_at_their_most_and_what_they_leave_goes_to_who_waits(
+    server, make_client
+):
+    """A small budget and many calls at once: all are answered, none at the risk of an overrun."""
+    server.replies = [answer(usage={"prompt_tokens": 10, "completion_tokens": 1})]
     server.gate = asyncio.Event()
     client = make_client(prices=PRICES, budget_usd=0.0025)  # two at 0.001 and some
-    sent = [asyncio.create_task(ask(client)) for _ in range(2)]
+    sent = [asyncio.create_task(ask(client)) for _ in range(40)]
     await server.asked.wait()
-    for _ in range(3):
-        with pytest.raises(BudgetExceeded):
-            await ask(client)
+    await asyncio.sleep(0.05)
+    assert len(server.requests) == 2
     assert client.budget.reserved_usd > 0.002
+    assert client.limiter.in_flight == 2  # who waits for money holds no slot
     server.gate.set()
     await asyncio.gather(*sent)
-    assert len(server.requests) == 2
+    assert server.most_in_flight == 2
+    assert client.budget.spent_usd == pytest.approx(40 * 20e-6)
+    assert client.budget.reserved_usd == 0
+
+
+async def test_who_waits_for_money_is_refused_once_it_is_spent(server, make_client):
+    server.replies = [answer(usage={"prompt_tokens": 0, "completion_tokens": 100})]  # $0.001
+    client = make_client(prices=PRICES, budget_usd=0.0055)
+    got = await asyncio.gather(*(ask(client) for _ in range(20)), return_exceptions=True)
+    refused = [error for error in got if isinstance(error, BudgetExceeded)]
+    assert len(refused) == 20 - len(server.requests)
+    assert len(server.requests) == 5
+    assert client.budget.spent_usd == pytest.approx(0.005)
+
+
+async def test_money_goes_to_who_asked_first_and_not_to_who_gave_up():
+    budget = Budget(Endpoint(base_url="http://h/v1", model="m", prices=PRICES, budget_usd=0.0025))
+    order = []
+
+    async def call(ticket, tokens=100):
+        async with budget.reserved(ticket, 0, tokens):
+            order.append(ticket)
+            await asyncio.sleep(0)
+
+    async with budget.reserved(0, 0, 150):
+        dear = asyncio.create_task(call(1, 200))
+        await asyncio.sleep(0)
+        cheap = [asyncio.create_task(call(ticket, 50)) for ticket in (4, 3, 2)]
+        await asyncio.sleep(0)
+        assert order == []  # it would fit in, and would keep the dear one out for ever
+        cheap[1].cancel()
+    await asyncio.gather(dear, *cheap, return_exceptions=True)
+    assert order == [1, 2, 4]
+    assert budget.reserved_usd == 0
+
+
+async def test_money_that_comes_as_its_waiter_gives_up_goes_to_the_next():
+    budget = Budget(Endpoint(base_url="http://h/v1", model="m", prices=PRICES, budget_usd=0.001))
+
+    async def call(ticket):
+        async with budget.reserved(ticket, 0, 100):
+            return ticket
+
+    async with budget.reserved(0, 0, 100):
+        first, second = (asyncio.create_task(call(ticket)) for ticket in (1, 2))
+        await asyncio.sleep(0)
+    first.cancel()  # it has the money and doesn't know it yet
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(first, second, return_exceptions=True) == [ANY, 2]
+    assert first.cancelled()
+    assert budget.reserved_usd == 0
 
 
 async def test_the_budget_is_never_overrun_whatever_the_estimate_was_worth(server, make_client):
