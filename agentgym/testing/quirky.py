@@ -19,7 +19,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +181,7 @@ class QuirkyServer:
         """Set by the first request."""
         self.gate: asyncio.Event | None = None
         """If there is one, no request is answered before it is set."""
+        self._answering: set[asyncio.Task[Any]] = set()
         self._port = 0
         self._runner: web.AppRunner | None = None
         self._thread: _ServerThread | None = None
@@ -207,6 +207,11 @@ class QuirkyServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        # aiohttp forgets those whose client has gone away.
+        left = list(self._answering)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def __aenter__(self) -> QuirkyServer:
         await self.start()
@@ -229,12 +234,18 @@ class QuirkyServer:
     # --- answering ----------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             return await self._answered(request)
+        except ConnectionError:  # the client had enough
+            return web.Response()
         finally:
             self.in_flight -= 1
+            self._answering.discard(task)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -296,13 +307,12 @@ async def _sent(request: web.Request, reply: Reply) -> web.StreamResponse:
     pieces: Iterable[bytes] = (data[: reply.cut_after],)
     if reply.trickle_s is not None:
         pieces = (data[at : at + 1] for at in range(len(data)))
-    with suppress(ConnectionError):  # the client had enough
-        for piece in pieces:
-            await asyncio.sleep(reply.trickle_s or 0)
-            await response.write(piece)
-        if reply.cut_after is not None:
-            return _cut(request, response)
-        await response.write_eof()
+    for piece in pieces:
+        await asyncio.sleep(reply.trickle_s or 0)
+        await response.write(piece)
+    if reply.cut_after is not None:
+        return _cut(request, response)
+    await response.write_eof()
     return response
 
 
@@ -310,17 +320,16 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     events = [*stream.events, *(["data: [DONE]\n\n"] if stream.done and not stream.cut else [])]
-    with suppress(ConnectionError):
-        for event in events:
-            await asyncio.sleep(stream.pause_s)
-            if not isinstance(event, str | bytes):
-                event = f"data: {json.dumps(event)}\n\n"
-            await response.write(event.encode() if isinstance(event, str) else event)
-        if stream.hangs:
-            await asyncio.get_running_loop().create_future()
-        if stream.cut:
-            return _cut(request, response)
-        await response.write_eof()
+    for event in events:
+        await asyncio.sleep(stream.pause_s)
+        if not isinstance(event, str | bytes):
+            event = f"data: {json.dumps(event)}\n\n"
+        await response.write(event.encode() if isinstance(event, str) else event)
+    if stream.hangs:
+        await asyncio.get_running_loop().create_future()
+    if stream.cut:
+        return _cut(request, response)
+    await response.write_eof()
     return response
 
 

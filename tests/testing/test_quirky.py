@@ -91,6 +91,24 @@ async def test_a_reply_that_never_comes_does_not_hold_up_the_end(reply):
         await asked
 
 
+@pytest.mark.parametrize(
+    "reply", [Reply(hangs=True), Reply(body="drop by drop", trickle_s=0.01), Stream(events=["x"])]
+)
+async def test_a_client_that_goes_away_leaves_nothing_behind(reply, caplog):
+    if isinstance(reply, Stream):
+        reply = Stream(events=["data: x\n\n"] * 100, pause_s=0.01, hangs=True)
+    before = asyncio.all_tasks()
+    async with QuirkyServer(reply) as server:
+        asked = asyncio.create_task(post(server, BODY))
+        await server.asked.wait()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await asyncio.sleep(0.05)
+    assert server.in_flight == 0
+    assert asyncio.all_tasks() == before
+    assert caplog.messages == []
+
+
 async def test_a_trickling_reply_is_whole_in_the_end():
     async with QuirkyServer(Reply(body="drop by drop", trickle_s=0.0)) as server:
         assert (await post(server, BODY))[2] == "drop by drop"
