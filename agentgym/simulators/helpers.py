@@ -28,6 +28,8 @@ MAX_BITS = 4096
 MAX_DIGITS = 50
 """Decimals that `round` takes."""
 
+_TOO_DEEP = f"Error: more than {MAX_DEPTH} operations inside each other."
+
 
 def calculate(expression: str) -> Number:
     """Evaluate an arithmetic expression, exactly for whole numbers.
@@ -58,13 +60,15 @@ def calculate(expression: str) -> Number:
         return _checked(_value(tree.body, MAX_DEPTH))
     except ZeroDivisionError as error:
         raise ToolError("Error: division by zero.") from error
+    except RecursionError as error:  # a caller deep in the stack
+        raise ToolError(_TOO_DEEP) from error
     except (ArithmeticError, ValueError, TypeError) as error:
         raise ToolError(f"Error: {expression!r:.100} has no value ({error}).") from error
 
 
 def _value(node: ast.expr, depth: int) -> Number:
     if depth == 0:
-        raise ToolError(f"Error: more than {MAX_DEPTH} operations inside each other.")
+        raise ToolError(_TOO_DEEP)
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return _checked(number)
@@ -83,9 +87,17 @@ def _value(node: ast.expr, depth: int) -> Number:
             values = [_value(each, depth - 1) for each in args]
             return _checked(_FUNCTIONS[name](*values))
     raise ToolError(
-        f"Error: {ast.unparse(node)!r:.100} is not allowed here; there are numbers, "
+        f"Error: {_as_written(node)!r:.100} is not allowed here; there are numbers, "
         f"+ - * / // % **, {', '.join((*_CONSTANTS, *_FUNCTIONS))}."
     )
+
+
+def _as_written(node: ast.expr) -> str:
+    """A part of an expression, for an error; what is nested deep has no text."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return f"this {type(node).__name__}"
 
 
 def _check_bits(bits: float) -> None:
@@ -114,10 +126,12 @@ def _bits_of_the_larger(a: int, b: int) -> int:
     return max(a.bit_length(), b.bit_length()) + 1
 
 
-def _round(number: Number, digits: Number = 0) -> Number:
+def _round(number: Number, digits: Number | None = None) -> Number:
+    if digits is None:
+        return round(number)
     if not isinstance(digits, int) or abs(digits) > MAX_DIGITS:
         raise ToolError(f"Error: round takes at most {MAX_DIGITS} decimals, as a whole number.")
-    return round(number, digits) if digits else round(number)
+    return round(number, digits)
 
 
 _CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}

@@ -148,3 +148,17 @@ def test_a_helper_is_ready_to_be_a_tool():
     assert tool.required == ("expression",)
     assert "at most 500 characters" in tool.spec["function"]["parameters"]["properties"][
         "expression"]["description"]  # fmt: skip
+
+
+@pytest.mark.parametrize("outside", [".a", "[0]", "()", " if 1 else 2"])
+def test_what_is_not_allowed_around_something_nested_deep_is_refused_like_any_other(outside):
+    """The error quotes the expression; writing it out again mustn't exhaust the stack."""
+    with pytest.raises(ToolError, match="is not allowed here"):
+        calculate(f"({'-' * 400}1){outside}")
+    with pytest.raises(ToolError, match="is not allowed here|inside each other"):
+        calculate("~" * 300 + "1")
+
+
+def test_rounding_to_no_decimals_keeps_the_kind_of_number_as_in_python():
+    assert repr(calculate("round(3.5, 0)")) == "4.0"
+    assert repr(calculate("round(3.5)")) == "4"
