@@ -8,7 +8,8 @@ says what is wrong in words that the model can mend its line by.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 
 from agentgym.simulator import Scenario, UserDialogue
 from agentgym.simulators.prompts import AGAIN, USER_RULES
@@ -21,7 +22,7 @@ SHORTEST_RECITAL = 5
 _SENTENCE = re.compile(r"[.!?;:]\s+|\n")
 _SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
 _AS_THE_AGENT = re.compile(
-    r"^\W*(agent|assistant|representative|support|customer service|system)\W*:"
+    r"^[^\w\n]*(agent|assistant|representative|support|customer service|system)\W*:"
     r"|\bas an ai\b|\b(i am|i'm) an ai\b|\bai language model\b"
     r"|\bhow (can|may) i (help|assist) you\b"
     r"|\bthank you for (contacting|calling|reaching out)\b"
@@ -29,10 +30,13 @@ _AS_THE_AGENT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _ABOUT_THE_PLAY = re.compile(
-    r"\bjson\b|\bplay(ing)? (the|this|a|my) (role|part)\b|\boutput limit\b", re.IGNORECASE
+    r"\bjson\b|\bplay(ing)? (the|this|a|my) (role|part)\b|\boutput limit\b"
+    r'|[{,]\s*"(say|end)"\s*:',
+    re.IGNORECASE,
 )
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_NUMBER = re.compile(r"(?<![\w$€£.,@-])#?[A-Za-z]{0,4}[-_]?\d[\w-]*(?![\w@])")
+# Identifiers are ASCII, and end where other letters begin: not every script has spaces.
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.ASCII)
+_NUMBER = re.compile(r"(?<![\w$€£.,@-])#?[A-Za-z]{0,4}[-_]?\d[\w-]*(?![\w@])", re.ASCII)
 
 
 def out_of_part(text: str, dialogue: UserDialogue, heard: str) -> str | None:
@@ -63,12 +67,13 @@ def _repeats(text: str, dialogue: UserDialogue, heard: str) -> str | None:
         return None
     if said == words(heard):
         return "it repeats what the agent said; answer it instead"
-    asked_before = words(heard) in [words(t) for side, t in dialogue.said if side == "agent"]
     own = [words(t) for side, t in dialogue.said if side == "user"]
-    if said in own and not asked_before:
-        which = "your opening" if said == own[0] else "an earlier message of yours"
-        return f"it repeats {which} word for word; answer what the agent said last"
-    return None
+    if said not in own:
+        return None
+    if words(heard) in [words(t) for side, t in dialogue.said if side == "agent"]:
+        return None  # asked the same again
+    which = "your opening" if said == own[0] else "an earlier message of yours"
+    return f"it repeats {which} word for word; answer what the agent said last"
 
 
 def _recites(text: str, scenario: Scenario) -> str | None:
@@ -114,15 +119,24 @@ def _known(dialogue: UserDialogue, heard: str) -> str:
 
 def _contradicts(text: str, dialogue: UserDialogue, heard: str) -> str | None:
     """A fact told differently: an identifier of a fact's shape that occurs nowhere else."""
-    known = _known(dialogue, heard)
-    for name, value in dialogue.scenario.facts.items():
-        shapes = {shape_of(found) for found in identifiers(value)}
-        for claimed in identifiers(text):
-            if shape_of(claimed) in shapes and claimed.lstrip("#").casefold() not in known:
-                return f"it says {claimed!r}, but your {name.replace('_', ' ')} is {value!r}"
-        if other := _another_value(text, name, value, known):
-            return f"it says {other!r}, but your {name.replace('_', ' ')} is {value!r}"
+    facts = dialogue.scenario.facts
+    told = list(_told(unicodedata.normalize("NFKC", text), facts))
+    known = unicodedata.normalize("NFKC", _known(dialogue, heard)) if told else ""
+    for name, claimed in told:
+        whole = re.escape(claimed.lstrip("#").casefold())
+        if not re.search(rf"(?<!\w){whole}(?!\w)", known, re.ASCII):
+            return f"it says {claimed!r}, but your {name.replace('_', ' ')} is {facts[name]!r}"
     return None
+
+
+def _told(text: str, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a line says that may be meant as a fact, each with the fact's name."""
+    found = [(claimed, shape_of(claimed)) for claimed in identifiers(text)]
+    for name, value in facts.items():
+        shapes = {shape_of(each) for each in identifiers(value)}
+        yield from ((name, claimed) for claimed, shape in found if shape in shapes)
+        if other := _another_value(text, name, value):
+            yield name, other
 
 
 def identifiers(text: str) -> list[str]:
@@ -149,11 +163,11 @@ def shape_of(identifier: str) -> str:
     return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", identifier.lstrip("#")))
 
 
-def _another_value(text: str, name: str, value: str, known: str) -> str | None:
+def _another_value(text: str, name: str, value: str) -> str | None:
     """What a line says that a named fact is ("my name is Bob"), if that is something else."""
     label = re.escape(name.replace("_", " "))
     found = re.search(rf"\bmy {label}(?:'s| is|:) (#?\w[\w@.+-]*)", text, re.IGNORECASE)
     told = found[1].lstrip("#").rstrip(".,-") if found else ""
     if not (told[:1].isupper() or any(c.isdigit() for c in told)):  # "my zip is on file"
         return None
-    return None if told.casefold() in f"{value}\n{known}".casefold() else told
+    return None if told.casefold() in value.casefold() else told

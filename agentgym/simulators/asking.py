@@ -16,16 +16,18 @@ from typing import Any, TypeVar
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import EndpointError, SimulatorError
 from agentgym.simulators.prompts import again
-from agentgym.types import Message, clean_json
+from agentgym.types import MAX_NESTING, Message, clean_json, nests_too_deep
 
 T = TypeVar("T")
 
 ATTEMPTS = 2
 """Replies a model gets to give a usable one."""
 LONGEST_QUOTE = 1_000
-"""Characters of a refused reply that go back to the model, or into an error."""
+"""Characters of a refused reply, and of its fault, that go back to the model or into an error."""
+LONGEST_REPLY = 100_000
+"""Characters of a reply; whatever is in it may become a record, or part of later prompts."""
 
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL | re.IGNORECASE)
+_FENCE, _LANGUAGE = "```", "json"
 
 _BLANK = re.compile(
     r"^\W*<[^<>]*>\W*$|\[(your|insert|customer|agent|order|name|number|optional)\b[^\]\d]{0,40}\]",
@@ -78,7 +80,7 @@ async def ask(
         try:
             return read(completion)
         except Unusable as error:
-            fault = str(error)
+            fault = str(error)[:LONGEST_QUOTE]
         said = str(completion.message.get("content") or "")[:LONGEST_QUOTE]
         faults.append(f"{fault} (reply: {said[:200]!r})")
         prompt += [
@@ -105,17 +107,27 @@ def read_object(completion: Completion) -> dict[str, Any]:
     text = message.get("content")
     if message.get("tool_calls") or not isinstance(text, str):
         raise Unusable("it was not text")
-    text = text.strip().removeprefix("\ufeff")
-    if fenced := _FENCE.fullmatch(text):
-        text = fenced[1]
+    if len(text) > LONGEST_REPLY:
+        raise Unusable(f"it had {len(text)} characters; {LONGEST_REPLY} are allowed")
+    text = _unfenced(text.strip().removeprefix("\ufeff"))
     try:
         found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Unusable(f"it was not one JSON object ({error})") from error
     if not isinstance(found, Mapping):
         raise Unusable(f"it was a JSON {type(found).__name__}, not an object")
+    if nests_too_deep(found):
+        raise Unusable(f"it was nested more than {MAX_NESTING} levels deep")
     cleaned: dict[str, Any] = clean_json(found)
     return cleaned
+
+
+def _unfenced(text: str) -> str:
+    """A text without the code fence that it stands in."""
+    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    inside = text[len(_FENCE) : -len(_FENCE)]
+    return inside[len(_LANGUAGE) :] if inside[: len(_LANGUAGE)].lower() == _LANGUAGE else inside
 
 
 def is_blank(text: str) -> bool:

@@ -16,12 +16,16 @@ from agentgym.types import Message, clean_json
 
 LONGEST_HEARD = 12_000
 """Characters of one agent message that the user reads; a longer one is cut in the middle."""
+LONGEST_TALK = 120_000
+"""Characters that all earlier agent messages share; each of many may be cut to fewer."""
 LONGEST_MEMORY = 16_000
 """Characters of the records that a prompt shows; the others are there to be looked up."""
 RECENT_CALLS = 20
 """Earlier calls that a prompt shows."""
 LONGEST_CALL = 1_000
 """Characters of one earlier call."""
+LONGEST_DELETED = 4_000
+"""Characters of the names of what was deleted, the latest first."""
 
 USER_RULES = (
     "You play a customer who is talking to an agent in a chat. Stay in this part all the time.",
@@ -99,12 +103,16 @@ def user_prompt(dialogue: UserDialogue, heard: str | None) -> list[Message]:
         {"role": "system", "content": _user_system(dialogue.scenario)},
         stage("The chat begins. You write first."),
     ]
-    lines = [*dialogue.said, *([("agent", heard)] if heard is not None else [])]
-    for side, text in lines:
+    earlier = sum(side == "agent" for side, _ in dialogue.said)
+    share = min(LONGEST_HEARD, LONGEST_TALK // max(earlier, 1))
+    lines = [(side, text, share) for side, text in dialogue.said]
+    if heard is not None:
+        lines.append(("agent", heard, LONGEST_HEARD))
+    for side, text, most in lines:
         if side == "user":
             line = {"role": "assistant", "content": as_json({"say": text, "end": "no"})}
         else:
-            line = {"role": "user", "content": as_json({"agent": shortened(text, LONGEST_HEARD)})}
+            line = {"role": "user", "content": as_json({"agent": shortened(text, most)})}
         if messages[-1]["role"] == line["role"]:  # somebody spoke twice
             line["content"] = f"{messages.pop()['content']}\n{line['content']}"
         messages.append(line)
@@ -140,7 +148,7 @@ def tool_prompt(
     seen = {
         "records": records,
         "records not shown, to be looked up": hidden,
-        "deleted": world.deleted,
+        "deleted": _latest_deleted(world),
         "earlier calls": [
             shortened(as_json(entry), LONGEST_CALL) for entry in world.log[-RECENT_CALLS:]
         ],
@@ -183,9 +191,23 @@ def _shown_records(
     hidden: dict[str, int] = {}
     room = LONGEST_MEMORY
     for *_, entity, key, record in sorted(found, key=lambda each: each[:5]):
-        room -= len(as_json(record))
-        if room >= 0:
+        size = len(as_json({key: record}))
+        if size <= room:
+            room -= size
             shown.setdefault(entity, {})[key] = record
         else:
             hidden[entity] = hidden.get(entity, 0) + 1
     return shown, hidden
+
+
+def _latest_deleted(world: SimulatedWorld) -> dict[str, list[str]]:
+    """The names of what was deleted, as far as there is room; `lookup` knows all of them."""
+    shown: dict[str, list[str]] = {}
+    room = LONGEST_DELETED
+    for entity, keys in world.deleted.items():
+        for key in reversed(keys):
+            size = len(as_json(key))
+            if size <= room:
+                room -= size
+                shown.setdefault(entity, []).append(key)
+    return shown

@@ -11,6 +11,7 @@ from agentgym.clients import ScriptedClient
 from agentgym.envs.supportdesk.env import SupportDeskEnv
 from agentgym.envs.supportdesk.policies import POLICIES
 from agentgym.simulator import Scenario, UserDialogue
+from agentgym.simulators import acting
 from agentgym.simulators.acting import identifiers, out_of_part, shape_of
 from agentgym.simulators.scripted_user import ScriptedUser
 
@@ -84,3 +85,53 @@ def test_identifiers_and_their_shapes():
     found = identifiers(text)
     assert found == ["ada@example.com", "#W1234567", "AB-123", "2026-01-31"]
     assert [shape_of(each) for each in found] == ["@", "a0000000", "aa-000", "0000-00-00"]
+
+
+TALKED = UserDialogue(
+    Scenario(
+        goal="You want to return shoes.",
+        facts={"zip": "90210", "order_id": "#W12345678", "name": "Ada Lovelace"},
+        instructions=("Take store credit.",),
+    ),
+    seed=0,
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "My zip is 12345.",  # inside the order number, but no number of its own
+        "郵便番号は９０２１１です。",
+        '{"say": "Yes.", "end": "done"}',
+    ],
+)
+def test_a_fact_is_known_as_a_whole_and_in_any_script(line):
+    assert out_of_part(line, TALKED, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["My name is Ada.", "My order id is 12345678.", "郵便番号は９０２１０です。", "#w12345678!"],
+)
+def test_part_of_a_fact_or_another_script_is_not_another_fact(line):
+    assert out_of_part(line, TALKED, "") is None
+
+
+def test_long_talk_is_compared_only_where_a_line_may_repeat_it(monkeypatch):
+    """A line of a dialogue of 200 long turns is checked without reading all of them."""
+    read = []
+    words = acting.words
+    monkeypatch.setattr(acting, "words", lambda text: (read.append(len(text)), words(text))[1])
+    talk = UserDialogue(SCENARIO, seed=0)
+    for n in range(200):
+        talk.said += [("agent", "x" * 10_000), ("user", f"What about number {n}, please?")]
+    assert out_of_part("It's W7128390, as I told you.", talk, "Which one?") is None
+    assert sum(read) < 20_000
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "1", "-", "\n!", "a@", "#1 "])
+def test_the_checks_read_a_line_once_whatever_it_is_made_of(piece):
+    """At this length anything quadratic takes minutes."""
+    line = (piece * 150_000)[:150_000]
+    assert out_of_part(line + " Thank you for calling.", TALKED, "")
+    assert identifiers(line + " W1234567")[-1:] == ["W1234567"]

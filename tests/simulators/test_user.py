@@ -328,6 +328,36 @@ async def test_a_fenced_reply_is_read():
     assert (await user.reply(await opened(user), "Which?")).text == "Blue."
 
 
+async def test_a_fence_on_the_same_line_is_one_too():
+    user = HostedUser(ScriptedClient([f"```{say('Blue.')}```"]))
+    assert (await user.reply(await opened(user), "Which?")).text == "Blue."
+
+
+async def test_a_reply_nested_too_deep_is_the_simulators_fault():
+    deep = '{"say": "Blue.", "end": "no", "more": ' + "[" * 900 + "]" * 900 + "}"
+    user = HostedUser(ScriptedClient([deep, deep]))
+    with pytest.raises(SimulatorError, match="nested more than 100 levels"):
+        await user.reply(await opened(user), "Which?")
+
+
+async def test_the_prompt_of_a_long_dialogue_stays_within_bounds():
+    """However much the agent writes in 200 turns; what it wrote last is there."""
+    backend = Backend(*(say(f"I don't know about number {n}.") for n in range(200)))
+    user = HostedUser(backend)
+    talk = await opened(user)
+    for turn in range(200):
+        await user.reply(talk, f"{'x' * 12_000} {turn}?")
+    sizes = [sum(len(m["content"]) for m in prompt) for prompt in backend.prompts]
+    assert max(sizes) < 200_000
+    assert (
+        json.loads(backend.prompts[-1][-1]["content"])["agent"]
+        == f"{'x' * 12_000} 199?"[:6000]
+        + " [… 5 characters cut …] "
+        + f"{'x' * 12_000} 199?"[-6000:]
+    )
+    assert [m["role"] for m in backend.prompts[-1][1:]] == ["user", "assistant"] * 200 + ["user"]
+
+
 async def test_an_endpoint_that_fails_is_the_simulators_fault_and_the_cause_is_kept():
     down = EndpointError("503 from the gateway", retryable=True)
     user = HostedUser(Backend(down))
