@@ -64,11 +64,12 @@ def refused(
     Raises:
         Contradiction: If it denies what exists.
     """
-    existing = [k for k in _asked(tool, arguments) if k in world.state.get(tool.entity or "", {})]
+    denied = _denied(tool, arguments, error)
+    if tool.effect == "read" and _is_about_one(tool, arguments):
+        denied = _asked(tool, arguments)  # it can be shown; anything else may be refused
+    existing = [key for key in denied if key in world.state.get(tool.entity or "", {})]
     if tool.effect == "read":
         existing = existing or _must_be_listed(world, tool, arguments)
-    elif not _NOT_FOUND.search(error):
-        return  # a write may be refused for reasons of its own
     if existing:
         raise Contradiction(
             f"{tool.entity} {existing[0]!r} exists, but the answer is {error!r:.200}"
@@ -307,13 +308,30 @@ def _is_gone(world: SimulatedWorld, entity: str | None, key: str) -> bool:
     if key in world.deleted.get(entity or "", ()):
         return True
     for tool, entry in _past(world):
-        if (
-            tool.entity == entity
-            and key in _asked(tool, entry["arguments"])
-            and _NOT_FOUND.search(entry.get("error", ""))
+        if tool.entity == entity and key in _denied(
+            tool, entry["arguments"], entry.get("error", "")
         ):
             return True
     return False
+
+
+def _is_about_one(tool: SimulatedTool, arguments: Mapping[str, Any]) -> bool:
+    """Whether a call names one thing of its entity and says nothing else."""
+    return len(_asked(tool, arguments)) == 1 and set(arguments) <= {tool.key}
+
+
+def _denied(tool: SimulatedTool, arguments: Mapping[str, Any], error: str) -> list[str]:
+    """Which of the things that a call names don't exist, as its error has it.
+
+    A call may name other things as well (a seat, a card), so it is those that the error names, or
+    the one thing that the call was about.
+    """
+    if not _NOT_FOUND.search(error):
+        return []
+    asked = _asked(tool, arguments)
+    if _is_about_one(tool, arguments):
+        return asked
+    return [key for key in asked if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", error)]
 
 
 def _must_be_listed(

@@ -27,6 +27,8 @@ from agentgym.simulators.prompts import as_json, tool_prompt
 
 MAX_HELPER_CALLS = 8
 """Helpers that the model may use for one answer."""
+LONGEST_ARGUMENTS = 20_000
+"""Characters of a call's arguments, as JSON; they stand in the prompt and in the log."""
 LONGEST_RESULT = 50_000
 """Characters of a result, as JSON."""
 LONGEST_ERROR = 1_000
@@ -76,6 +78,11 @@ class HostedTools:
         faults = parameters_schema(tool.parameters, where=name).faults(dict(arguments))
         if faults:
             raise ToolError(f"Error: invalid arguments for {name}: {'; '.join(faults)}.")
+        if (size := len(as_json(arguments))) > LONGEST_ARGUMENTS:
+            raise ToolError(
+                f"Error: the arguments of {name} have {size} characters as JSON; "
+                f"{LONGEST_ARGUMENTS} are allowed."
+            )
         entry = recall(world, tool, arguments)
         if entry is None:
             entry = await self._answer(world, tool, arguments)

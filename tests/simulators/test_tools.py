@@ -11,7 +11,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from theatre import TOOLS, Backend, theatre
+from theatre import DONE, ID, TOOLS, Backend, booking_tool, theatre
 
 from agentgym.client import Completion
 from agentgym.clients import ScriptedClient
@@ -233,6 +233,40 @@ async def test_a_contradiction_may_be_mended_once(world):
     assert "seats is 2, got 7" in direction
 
 
+SEAT = booking_tool("move_booking", "update", {"id": ID, "seat": ID}, DONE, ["id", "seat"])
+FREE = booking_tool("free_on", "read", {"id": ID, "date": ID}, DONE, ["id", "date"])
+IDS = {"type": "array", "items": ID}
+MANY = booking_tool("get_bookings", "read", {"id": IDS}, TOOLS[2].result, ["id"])
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (("move_booking", {"id": "B1", "seat": "Z9"}), "Seat Z9 does not exist."),
+        (("move_booking", {"id": "B1", "seat": "Z9"}), "No such seat."),
+        (("free_on", {"id": "B1", "date": "2026-02-30"}), "2026-02-30 is not a date."),
+        (("free_on", {"id": "B1", "date": "2026-02-28"}), "Nothing was found for that day."),
+        (("get_bookings", {"id": ["B1", "B9"]}), "There is no booking B9."),
+    ],
+)
+async def test_what_an_error_says_of_other_things_denies_nothing_that_exists(call, reason):
+    """And what it says doesn't exist is only what it names."""
+    world = theatre(*TOOLS, SEAT, FREE, MANY)
+    world.state = {"booking": {"B1": ADA}}
+    found = await run(world, Backend(error(reason), result(ADA)), call, GET)
+    assert found == [f"Error: {reason}", ADA]
+    fresh = theatre(*TOOLS, SEAT, FREE, MANY)
+    assert await run(fresh, Backend(error(reason), result(ADA)), call, GET) == found
+
+
+async def test_of_several_things_those_are_gone_that_the_error_names():
+    world = theatre(*TOOLS, MANY)
+    backend = Backend(error("There is no booking B9."), result(ADA))
+    calls = [("get_bookings", {"id": ["B1", "B9"]}), ("get_booking", {"id": "B9"}), GET]
+    found = await run(world, backend, *calls)
+    assert found[1:] == ["Error: there is no booking 'B9'.", ADA]
+
+
 async def test_a_write_may_be_refused_for_reasons_of_its_own(world):
     backend = Backend(result(ADA), error("Bookings can't be cancelled on the day."), result(ADA))
     found = await run(world, backend, CREATE, CANCEL, GET)
@@ -353,6 +387,61 @@ async def test_a_large_memory_is_shown_in_part_with_what_the_call_names(world):
     assert "B999" in shown
     assert len(shown) + seen["records not shown, to be looked up"]["booking"] == 1000
     assert len(backend.prompts[0][1]["content"]) < 30_000
+
+
+async def test_one_large_record_hides_no_other(world):
+    """A policy may create it."""
+    world.state = {"booking": {"B0": {"id": "B0"}, "B1": {"id": "B1", "name": "x" * 40_000}}}
+    backend = Backend(result({"bookings": []}))
+    await run(world, backend, LIST)
+    seen = json.loads(backend.prompts[0][1]["content"])
+    assert list(seen["records"]["booking"]) == ["B0"]
+    assert seen["records not shown, to be looked up"] == {"booking": 1}
+
+
+async def test_the_prompt_does_not_grow_with_what_was_deleted(world):
+    world.deleted = {"booking": [f"B{i}" for i in range(100_000)]}
+    backend = Backend(result({**ADA, "id": "N1"}))
+    await run(world, backend, CREATE)
+    seen = json.loads(backend.prompts[0][1]["content"])
+    assert seen["deleted"]["booking"][0] == "B99999"
+    assert len(backend.prompts[0][1]["content"]) < 12_000
+
+
+async def test_arguments_too_long_for_a_prompt_are_refused_and_not_remembered(world):
+    found = await run(world, Backend(), ("create_booking", {"name": "x" * 1_000_000}))
+    assert "20000 are allowed" in found[0]
+    assert world.log == []
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        result(ADA, [{"entity": "booking", "key": "B2", "fields": {"name": "x" * 1_000_000}}]),
+        helper("calculate", "x" * 1_000_000),
+    ],
+)
+async def test_a_huge_reply_becomes_no_record_and_no_prompt(world, huge):
+    backend = Backend(huge, result(ADA))
+    assert await run(world, backend, GET) == [ADA]
+    assert "characters" in world.faults[0]
+    assert max(len(m["content"]) for p in backend.prompts for m in p) < 10_000
+    assert list(world.state["booking"]) == ["B1"]
+
+
+@pytest.mark.parametrize("levels", [101, 900, 40_000])
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{"answer": {"result": %s}, "changes": []}',
+        '{"answer": {"helper": {"name": "calculate", "input": %s}}, "changes": []}',
+        '{"answer": {"error": "No."}, "changes": %s}',
+    ],
+)
+async def test_a_reply_nested_too_deep_is_no_crash(world, levels, form):
+    deep = form % ("[" * levels + "]" * levels)
+    with pytest.raises(SimulatorError, match="nested|recursion"):
+        await HostedTools(Backend(deep, deep)).call(world, *GET)
 
 
 # --- helpers ----------------------------------------------------------------------------------
