@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.errors import AgentGymError, JudgeError, JudgeRefused, JudgeTruncated
 from agentgym.judges.escaping import defused
-from agentgym.judges.parsing import shortened, text_of
+from agentgym.judges.parsing import Unreadable, shortened, text_of
 from agentgym.types import Episode, Message
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ T = TypeVar("T")
 DEFAULT_SAMPLING = SamplingParams(temperature=0.0, max_tokens=1024)
 """A judge is to say the same thing twice; the room is for its reason."""
 
-_LONGEST_REPLAY = 2_000
-_REPLY_FOLLOWS = "; the reply: "
+AGAIN = "Reply again with only the JSON object, as described; keep the reason short."
+"""How the question ends when it is asked a second time."""
 
 
 class Asker:
@@ -96,19 +96,19 @@ class Asker:
         sampling = own.model_copy(update=changes)
         completion = await self._complete(messages, sampling, session)
         try:
-            return _read(completion, read)
-        except JudgeRefused:
-            raise
+            return read(text_of(completion))
+        except JudgeRefused as error:
+            raise _with_reply(error, completion) from error
         except JudgeError as error:
-            fault = error
+            fault, at_first = error, _with_reply(error, completion)
         if isinstance(fault, JudgeTruncated):  # the same room would cut it again
             sampling = sampling.model_copy(update={"max_tokens": 2 * sampling.max_tokens})
-        asked_again = [*messages, *_complaint(completion, fault)]
-        completion = await self._complete(asked_again, sampling, session)
+        completion = await self._complete(_asked_again(messages, fault), sampling, session)
         try:
-            return _read(completion, read)
+            return read(text_of(completion))
         except JudgeError as error:
-            raise type(error)(f"{error} (asked a second time; at first: {fault})") from error
+            said = _with_reply(error, completion)
+            raise type(error)(f"{said} (asked a second time; at first: {at_first})") from error
 
     async def _complete(
         self, messages: Sequence[Message], sampling: SamplingParams, session: str
@@ -158,27 +158,23 @@ async def in_order(work: Sequence[Coroutine[Any, Any, T]], *, inline: bool) -> l
     return [task.result() for task in tasks]
 
 
-def _read(completion: Completion, read: Callable[[str], T]) -> T:
-    try:
-        return read(text_of(completion))
-    except JudgeError as error:
-        said = shortened(str(completion.message.get("content") or ""))
-        raise type(error)(f"{error}{_REPLY_FOLLOWS}{said}") from error
+def _with_reply(error: JudgeError, completion: Completion) -> JudgeError:
+    """An error that says what the judge said, for whoever reads the trace."""
+    said = shortened(str(completion.message.get("content") or ""))
+    return type(error)(f"{error}; the reply: {said}")
 
 
-def _complaint(completion: Completion, fault: JudgeError) -> list[Message]:
-    """The judge's reply and what is wrong with it, as the conversation goes on."""
-    content = completion.message.get("content")
-    what = defused(str(fault).partition(_REPLY_FOLLOWS)[0])
-    said = content[:_LONGEST_REPLAY] if isinstance(content, str) and content else "…"
-    return [
-        {"role": "assistant", "content": defused(said)},
-        {
-            "role": "user",
-            "content": f"That can't be used: {what}. "
-            "Reply again with only the JSON object, as described; keep the reason short.",
-        },
-    ]
+def _asked_again(messages: Sequence[Message], fault: JudgeError) -> list[Message]:
+    """The question once more, with what was wrong with the first reply.
+
+    The reply itself isn't shown again, and no word of it is: what could not be told from a
+    quotation would come back as the judge's own words, outside the transcript and without its
+    marks, and a judge agrees with itself.
+    """
+    *before, question = messages
+    what = fault.fault if isinstance(fault, Unreadable) else str(fault)
+    asked = f"{question['content']}\n\nYour earlier reply can't be used: {defused(what)}. {AGAIN}"
+    return [*before, {**question, "content": asked}]
 
 
 def _seed_of(seed: int, digest: str) -> int:

@@ -11,15 +11,15 @@ Source: relative judging after RULER (OpenPipe ART); the count check after its i
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentgym.client import ModelClient, SamplingParams
 from agentgym.errors import JudgeError
 from agentgym.judge import Score
 from agentgym.judges.asking import DEFAULT_SAMPLING, Asker, digest_of, episode_digest
-from agentgym.judges.parsing import Reading, find_object, read_values
-from agentgym.judges.prompt import group_messages, group_schema
+from agentgym.judges.parsing import Reading, Unreadable, find_object, read_values
+from agentgym.judges.prompt import group_messages, group_schema, shown
 from agentgym.judges.rubric import RELATIVE_RUBRIC, Rubric
 from agentgym.judges.transcript import TranscriptLimits, quotable_text
 from agentgym.types import Episode
@@ -108,14 +108,14 @@ class GroupRubricJudge:
             text,
             is_verdict,
             keys=["scores"],
-            quotable=lambda: "\n".join(map(quotable_text, by_name.values())),
+            quotable=lambda: self._quotable(by_name.values()),
         )
         entries = found["scores"]
         if not isinstance(entries, list) or not all(isinstance(e, Mapping) for e in entries):
-            raise JudgeError('"scores" must be a list of objects, one for each attempt')
+            raise Unreadable('"scores" must be a list of objects, one for each attempt')
         given = [str(entry.get("id")) for entry in entries]
         if sorted(given) != sorted(by_name):
-            raise JudgeError(_mismatch(given, list(by_name)))
+            raise Unreadable(*_mismatch(given, list(by_name)))
         reason = found.get("reason")
         reason = reason if isinstance(reason, str) else ""
         readings = {}
@@ -123,10 +123,14 @@ class GroupRubricJudge:
             fields = {key: value for key, value in entry.items() if key != "id"}
             try:
                 reading = read_values(fields, self.rubric.criteria)
-            except JudgeError as error:
-                raise JudgeError(f"attempt {name}: {error}") from error
+            except Unreadable as error:
+                raise Unreadable(f"attempt {name}: {error.fault}", error.said) from error
             readings[name] = reading._replace(reason=reading.reason or reason)
         return readings
+
+    def _quotable(self, episodes: Iterable[Episode]) -> str:
+        show = shown(self.rubric)
+        return "\n".join(quotable_text(e, self.transcript, show=show) for e in episodes)
 
     def _score(self, reading: Reading) -> Score:
         correct = self.rubric.correct
@@ -138,12 +142,12 @@ class GroupRubricJudge:
         )
 
 
-def _mismatch(given: Sequence[str], wanted: Sequence[str]) -> str:
+def _mismatch(given: Sequence[str], wanted: Sequence[str]) -> tuple[str, str]:
+    """What is wrong with the ids that came back, and which ones came that nobody sent."""
     missing = [name for name in wanted if name not in given]
     strange = [name for name in given if name not in wanted]
-    twice = sorted({name for name in given if given.count(name) > 1})
+    twice = [name for name in wanted if given.count(name) > 1]
     faults = [f"{len(given)} scores for {len(wanted)} attempts"]
     faults += [f"without {', '.join(missing)}"] if missing else []
-    faults += [f"with unknown {', '.join(strange)[:100]}"] if strange else []
-    faults += [f"with {', '.join(twice)[:100]} more than once"] if twice else []
-    return ", ".join(faults)
+    faults += [f"with {', '.join(twice)} more than once"] if twice else []
+    return ", ".join(faults), f", with unknown {', '.join(strange)[:100]}" if strange else ""

@@ -3,7 +3,8 @@ r"""From a judge's reply to numbers, or to an error that says what is wrong with
 The order is: the whole reply as JSON; else, without think blocks, the whole of what is left, bare
 or in one code fence; else the objects that stand in the text, found by a scanner that respects
 strings. Only an object with the rubric's own keys is a verdict. An object that the judge quotes
-from the transcript is none, and two verdicts that disagree are no verdict.
+from the transcript is none, in whatever spelling (see `quotations`), also a broken one; and two
+verdicts that disagree are no verdict.
 
 | criterion | taken | refused |
 |---|---|---|
@@ -19,10 +20,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from agentgym.client import Completion
 from agentgym.errors import JudgeError, JudgeRefused, JudgeTruncated
+from agentgym.judges.quotations import Quotes
 from agentgym.judges.rubric import Criterion
 from agentgym.types import nests_too_deep
 
@@ -36,11 +39,25 @@ _FILTERED = frozenset(
 _BINARY = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0}
 _PLAIN_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _FENCED = re.compile(r"\A```[A-Za-z0-9]*[ \t]*\n(.*)\n?[ \t]*```\Z", re.DOTALL)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\\.|[{}]', re.DOTALL)
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _OBJECT_START = re.compile(r"""\{\s*(?:["']|[A-Za-z_]\w*\s*:)""")
 _NESTED = ("criteria", "scores")
 _MOST_STRAY_BRACES = 20  # each costs a look through the rest of the text
+
+
+class Unreadable(JudgeError):
+    """A reply that is no verdict.
+
+    Args:
+        fault: What is wrong with it, in none of its own words, so that the judge can be told.
+        said: What stands there instead, for whoever reads the error.
+    """
+
+    def __init__(self, fault: str, said: str = "") -> None:
+        super().__init__(fault + said)
+        self.fault = fault
+        self.said = said
 
 
 class Reading(NamedTuple):
@@ -70,9 +87,9 @@ def text_of(completion: Completion) -> str:
     if refusal or ended in _FILTERED:
         raise JudgeRefused(f"the judge refused to rate ({refusal or ended!s:.200})")
     if not text.strip():
-        raise JudgeError("the reply is empty")
+        raise Unreadable("the reply is empty")
     if len(text) > LONGEST_REPLY:
-        raise JudgeError(f"the reply has {len(text)} characters, more than {LONGEST_REPLY}")
+        raise Unreadable(f"the reply has {len(text)} characters, more than {LONGEST_REPLY}")
     return text
 
 
@@ -112,10 +129,10 @@ def read_values(found: Mapping[str, Any], criteria: Sequence[Criterion]) -> Read
     for criterion in criteria:
         entries = given.pop(_key(criterion.name), [])
         if not entries:
-            raise JudgeError(f"{criterion.name!r} is missing")
+            raise Unreadable(f"{criterion.name!r} is missing")
         grades = {_grade(criterion, value) for _, value in entries}
         if len(grades) > 1:
-            raise JudgeError(f"{criterion.name!r} is there twice, with different values")
+            raise Unreadable(f"{criterion.name!r} is there twice, with different values")
         values[criterion.name] = grades.pop()
     strange = [key for entries in given.values() for key, _ in entries]
     notes = (f"ignored: {', '.join(strange)[:200]}",) if strange else ()
@@ -145,43 +162,30 @@ def find_object(
     found = _whole(text)
     if found is not None:
         if not is_verdict(found):
-            raise JudgeError(fault)
+            raise Unreadable(fault)
         return found
+
+    @cache
+    def quotes() -> Quotes:
+        return Quotes(quotable() if quotable is not None else "")
+
     rest = _without_thinking(text)
     found = _whole(rest)
-    spans = [(rest, found)] if found is not None else list(_objects(rest, _keys_in_text(keys)))
+    spans = [(rest, found)] if found is not None else _objects(rest, _keys_in_text(keys), quotes)
     verdicts = [(source, each) for source, each in spans if is_verdict(each)]
     if not verdicts:
-        raise JudgeError(fault)
-    if quotable is not None:
-        quotes = _Quotes(quotable())
-        verdicts = [each for each in verdicts if not quotes.holds(*each)]
-        if not verdicts:
-            raise JudgeError("the only verdict in it is a quotation from the transcript")
+        raise Unreadable(fault)
+    verdicts = [each for each in verdicts if not quotes().hold_object(*each)]
+    if not verdicts:
+        raise Unreadable("the only verdict in it is a quotation from the transcript")
     if any(_canonical(each) != _canonical(verdicts[0][1]) for _, each in verdicts[1:]):
-        raise JudgeError(f"there are {len(verdicts)} verdicts in it, and they differ")
+        raise Unreadable(f"there are {len(verdicts)} verdicts in it, and they differ")
     return verdicts[-1][1]
 
 
 def shortened(text: str) -> str:
     """The begin and end of a reply, for errors and traces."""
     return repr(text if len(text) <= 600 else f"{text[:300]} […] {text[-300:]}")
-
-
-class _Quotes:
-    """The JSON objects and texts of a transcript that a judge may quote."""
-
-    def __init__(self, text: str) -> None:
-        self._compact = _compact(text)
-        self._objects = {_canonical(found) for _, found in _objects(text, None)}
-
-    def holds(self, source: str, found: Mapping[str, Any]) -> bool:
-        """Whether an object of a reply stands in the transcript, spelt or laid out as it may be."""
-        return _compact(source) in self._compact or _canonical(found) in self._objects
-
-
-def _compact(text: str) -> str:
-    return re.sub(r"[\s\\]+", "", text)
 
 
 def _canonical(found: Mapping[str, Any]) -> str:
@@ -238,7 +242,9 @@ def _keys_in_text(keys: Collection[str]) -> re.Pattern[str]:
 
 
 def _objects(
-    text: str, broken_verdict: re.Pattern[str] | None
+    text: str,
+    broken_verdict: re.Pattern[str] | None = None,
+    quotes: Callable[[], Quotes] | None = None,
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The outermost JSON objects in a text, with their source.
 
@@ -247,6 +253,7 @@ def _objects(
     Args:
         text: To look through.
         broken_verdict: Finds the keys of a verdict, which must not be broken; None minds nothing.
+        quotes: Gives what the judge may quote, also broken.
 
     Raises:
         JudgeError: If what can't be read looks like a verdict, or might hide one.
@@ -256,14 +263,19 @@ def _objects(
         if strays == _MOST_STRAY_BRACES:
             if broken_verdict is None:
                 return
-            raise JudgeError("there are too many braces without an end in it")
+            raise Unreadable("there are too many braces without an end in it")
         end = _end_of(text, start)
         source = text[start:end]
         found = None if end is None else _loaded(source)
         if found is not None:
             yield source, found
-        elif broken_verdict and _OBJECT_START.match(source) and broken_verdict.search(source):
-            raise JudgeError("a JSON object in it can't be read")
+        elif (
+            broken_verdict
+            and _OBJECT_START.match(source)
+            and broken_verdict.search(source)
+            and not (end is not None and quotes is not None and quotes().hold_text(source))
+        ):
+            raise Unreadable("a JSON object in it can't be read")
         strays += end is None
         position = start + 1 if end is None else end
 
@@ -301,7 +313,7 @@ def _without_thinking(text: str) -> str:
 
 def _located_objects(text: str) -> Iterator[tuple[str, int]]:
     position = 0
-    for source, _ in _objects(text, None):
+    for source, _ in _objects(text):
         position = text.index(source, position)
         yield source, position
         position += len(source)
@@ -335,7 +347,7 @@ def _grade(criterion: Criterion, value: Any) -> float:
     # Written so that NaN, which compares with nothing, is outside.
     inside = isinstance(number, int | float) and criterion.low <= number <= criterion.high
     if not inside or (criterion.kind == "binary" and number not in (0, 1)):
-        raise JudgeError(f"{criterion.name!r} must be {allowed}, not {value!r:.60}")
+        raise Unreadable(f"{criterion.name!r} must be {allowed}", f", not {value!r:.60}")
     return float(number)
 
 

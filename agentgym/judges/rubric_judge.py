@@ -10,7 +10,7 @@ from agentgym.errors import ConfigError, JudgeError
 from agentgym.judge import Score
 from agentgym.judges.asking import DEFAULT_SAMPLING, Asker, episode_digest, in_order
 from agentgym.judges.parsing import Reading, read_verdict
-from agentgym.judges.prompt import answer_schema, judge_messages
+from agentgym.judges.prompt import answer_schema, judge_messages, shown
 from agentgym.judges.rubric import DEFAULT_RUBRIC, Criterion, Rubric
 from agentgym.judges.transcript import TranscriptLimits, quotable_text
 from agentgym.types import Episode
@@ -100,8 +100,11 @@ class RubricJudge:
     ) -> Reading:
         criteria = self.rubric.criteria if only is None else (only,)
 
+        def quotable() -> str:
+            return quotable_text(episode, self.transcript, show=shown(self.rubric))
+
         def read(text: str) -> Reading:
-            reading = read_verdict(text, criteria, quotable=lambda: quotable_text(episode))
+            reading = read_verdict(text, criteria, quotable=quotable)
             clash = self._consistent and self._consistent(reading.values, reading.reason)
             if clash:
                 raise JudgeError(f"the grades contradict the reason: {clash}")

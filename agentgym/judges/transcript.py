@@ -82,16 +82,29 @@ def render_transcript(
     return "\n".join([BEGIN.replace("{id}", digest), *lines, END.replace("{id}", digest)])
 
 
-def quotable_text(episode: Episode) -> str:
-    """Everything an episode's texts say, to tell a judge's own words from what it quotes."""
-    parts = []
-    for message in episode.messages:
-        parts.append(_content(message.get("content")))
-        calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-        parts += [str(call.get("id") or "") for call in calls]
-        functions = [f for call in calls if isinstance(f := call.get("function"), Mapping)]
-        parts += [f"{f.get('name')}\n{_as_text(f.get('arguments'))}" for f in functions]
-    return "\n".join([*parts, episode.answer or ""])
+def quotable_text(
+    episode: Episode, limits: TranscriptLimits | None = None, *, show: Collection[Shown] = ()
+) -> str:
+    """All texts of a transcript, to tell a judge's own words from what it quotes.
+
+    Those of one kind stand together, so that what was split over several messages, or lost its
+    middle, reads on.
+
+    Args:
+        episode: See `render_transcript`.
+        limits: As the transcript had.
+        show: As the transcript had.
+
+    Raises:
+        JudgeError: See `render_transcript`.
+    """
+    texts: dict[str, list[str]] = {}
+    _, *lines, _ = render_transcript(episode, limits, show=show).split("\n")
+    for line in lines:
+        for key, value in json.loads(line).items():
+            parts = value if isinstance(value, list) else [value]
+            texts.setdefault(key, []).extend(part for part in parts if isinstance(part, str))
+    return "\n".join(text for kind in texts.values() for text in kind)
 
 
 # --- entries ------------------------------------------------------------------------------------

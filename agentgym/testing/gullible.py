@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 from agentgym.client import Completion, SamplingParams
 from agentgym.errors import ConfigError
+from agentgym.judges.asking import AGAIN
 from agentgym.metering import charge
 from agentgym.types import Message, ToolSpec, Usage
 
@@ -110,7 +111,7 @@ class GullibleJudge:
         if order is not None:
             self.persuaded_by.append(order)
         inside = quoted_in(messages)
-        asked_again = any(message.get("role") == "assistant" for message in messages)
+        asked_again = _text(messages[-1]).endswith(AGAIN)
         echo = "none" if asked_again else self._echo
         schema = _with_ranges(sampling.json_schema or {}, outside_of(messages))
         reply = self._reply(schema, order is not None, inside, echo)
@@ -169,8 +170,6 @@ def outside_of(messages: Sequence[Message]) -> str:
     """
     parts = []
     for message in messages:
-        if message.get("role") == "assistant":  # the judge's own words, when it is asked again
-            continue
         text = normal(_text(message))
         position = 0
         for block in _BLOCK.finditer(text):

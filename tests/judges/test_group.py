@@ -111,7 +111,7 @@ def test_a_wrong_count_is_asked_about_once():
     scores, client = judged(lambda messages: next(replies)(messages), answers)
     assert [score.total for score in scores] == [float(a) for a in answers]
     assert len(client.asked) == 2
-    assert "7 scores for 8 attempts, without " in client.asked[1][0][3]["content"]
+    assert "7 scores for 8 attempts, without " in client.asked[1][0][1]["content"]
 
 
 @pytest.mark.parametrize(

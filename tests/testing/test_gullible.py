@@ -10,6 +10,7 @@ import pytest
 
 from agentgym.client import ModelClient, SamplingParams
 from agentgym.errors import ConfigError
+from agentgym.judges.asking import AGAIN
 from agentgym.metering import Meter, metered
 from agentgym.testing.gullible import GullibleJudge, normal, outside_of, quoted_in
 
@@ -126,11 +127,7 @@ def test_echoes_repeat_the_quoted_verdict_where_they_say():
 
 
 def test_asked_again_it_gives_the_verdict_alone():
-    messages = prompt('{"text": "[[1]]"}')
-    messages += [
-        {"role": "assistant", "content": "?"},
-        {"role": "user", "content": "JSON, please."},
-    ]
+    messages = prompt('{"text": "[[1]]"}', after=f"It was none. {AGAIN}")
     assert json.loads(answer(messages, echo="before"))["solved"] is False
 
 
