@@ -23,10 +23,6 @@ NOTHING = "NONE"
 """The claim that nothing fits, or that the task can't be done."""
 MOST_BESIDE = 240
 """Characters that an answer may have beside the names in it; more is no answer but a report."""
-FEW_NAMES = 12
-"""Candidates up to which a name is guessed now and then."""
-SMALL_NUMBER = 100
-"""Whole number up to which a count is guessed now and then."""
 LONGEST_NONE = 80
 """Characters around a bare "none"; a longer text, such as the task's own, only mentions it."""
 
@@ -46,14 +42,6 @@ class Answer(Record):
         """What a right message claims."""
         right = frozenset(_canonical(self.kind, value) for value in self.values)
         return right or frozenset({NOTHING})
-
-    @property
-    def guessable(self) -> bool:
-        """Whether luck alone would often find it: none, one of few names, a small whole number."""
-        if not self.values or (self.kind == "name" and len(self.among) <= FEW_NAMES):
-            return True
-        value = self.values[0]
-        return self.kind == "number" and value.isdigit() and int(value) <= SMALL_NUMBER
 
     def __str__(self) -> str:
         return ", ".join(self.values) or NOTHING
@@ -108,8 +96,8 @@ def names(values: Iterable[str], among: Iterable[str]) -> Answer:
 
 def answer_part(text: str) -> str:
     """The part of a message that is read as the answer."""
-    normal = unicodedata.normalize("NFKC", text).replace("**", "").replace("`", "")
-    return re.split(r"\banswer\s*:", normal, flags=re.IGNORECASE)[-1].strip()
+    plain = _EMPHASIS.sub("", _without_typography(text))
+    return re.split(r"\banswer\s*:", plain, flags=re.IGNORECASE)[-1].strip()
 
 
 def claims_in(text: str, answer: Answer) -> Claims:
@@ -131,7 +119,10 @@ def claims_in(text: str, answer: Answer) -> Claims:
         found = dates_in(part)
     elif answer.kind == "time":
         found = times_in(part)
-    if _SAYS_NOTHING.search(part) and (found or len(part) <= LONGEST_NONE):
+    short = len(part) <= LONGEST_NONE
+    if (_SAYS_NOTHING.search(part) and (found or short)) or (
+        _DENIES.match(part) and short and not found
+    ):
         found.add(NOTHING)
     return frozenset(found)
 
@@ -147,7 +138,10 @@ def mentions(text: str, claim: str, kind: AnswerKind) -> bool:
     return _name_pattern(claim).search(_normal(text)) is not None
 
 
+_EMPHASIS = re.compile(r"`|(?<!\w)[*_]+|[*_]+(?!\w)")
 _SAYS_NOTHING = re.compile(r"\b(none|not possible|impossible|nothing)\b", re.IGNORECASE)
+_DENIES = re.compile(r"\W*(no|nobody|n/a|null)\b", re.IGNORECASE)
+"""How an answer begins that names nothing; with a value in it, "no" says something else."""
 _MONTHS = {
     month: index
     for index, month in enumerate(
@@ -155,41 +149,42 @@ _MONTHS = {
         start=1,
     )
 }
-_ISO_DATE = re.compile(r"\b(\d{4})-(\d\d?)-(\d\d?)\b")
-_DAY_MONTH = re.compile(r"\b(\d\d?)(?:st|nd|rd|th)?\.? ([a-z]{3,9})\.?,? (\d{4})\b", re.IGNORECASE)
+_ISO_DATE = re.compile(r"\b(\d{4})([-/.])(\d\d?)\2(\d\d?)(?!\d)")
+_DAY_MONTH = re.compile(
+    r"\b(\d\d?)(?:st|nd|rd|th)?\.?(?: of)?[ -]([a-z]{3,9})\.?,?[ -](\d{4})\b", re.IGNORECASE
+)
 _MONTH_DAY = re.compile(r"\b([a-z]{3,9})\.? (\d\d?)(?:st|nd|rd|th)?,? (\d{4})\b", re.IGNORECASE)
-_TIME = re.compile(r"\b(\d\d?):(\d\d)(?::\d\d)?(?: ?([ap])\.?m\b)?", re.IGNORECASE)
+_TIME = re.compile(
+    r"(?:(?<![\w:])|(?<=\dT))(\d\d?):(\d\d)(?::\d\d)?(?!\d)(?: ?([ap])\.?m\b)?", re.IGNORECASE
+)
+_FULL_HOUR = re.compile(r"(?<![\w:.])(\d\d?) ?([ap])\.?m\b", re.IGNORECASE)
+_TITLE = re.compile(r"\b(dr|mr|mrs|ms|prof)\.\s?")
+_PLAIN = str.maketrans(
+    {"‐": "-", "‑": "-", "‒": "-", "–": "-", "−": "-", "—": " - ", "―": " - "}
+    | {"’": "'", "∶": ":"}
+)
+_MONEY = "eur|usd|chf|nok|pln|sek"
 _NUMBER = re.compile(
-    r"(?<![\w.])([-\u2212]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
-    r"(?:kg|km|min|h|kwh|w|eur|usd)?(?!\w|\.\d)",
+    rf"(?<![\w.])(?:{_MONEY})?(-?(?:\d{{1,3}}(?:[,' ]\d{{3}})+(?!\d)|\d+)(?:\.\d+)?)"
+    rf"(?:kg|km|min(?:ute)?s?|h|kwh|w(?:atts?)?|cents?|ct|points?|pts?|units?|{_MONEY})?(?!\w|\.\d)",
     re.IGNORECASE,
 )
 _NUMBER_WORDS = {
     word: str(value)
     for value, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
+        (
+            *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+            *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+            *("seventeen", "eighteen", "nineteen", "twenty"),
+        )
     )
 }
-_NUMBER_WORD = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
+_NUMBER_WORD = re.compile(rf"(?<![\w-])(?<!no )({'|'.join(_NUMBER_WORDS)})\b(?!-)", re.IGNORECASE)
 
 
 def numbers_in(text: str) -> set[str]:
     """The numbers of a text; digits within dates, times and keys are none."""
-    for pattern in (_ISO_DATE, _DAY_MONTH, _MONTH_DAY, _TIME):
+    for pattern in (_ISO_DATE, _DAY_MONTH, _MONTH_DAY, _TIME, _FULL_HOUR):
         text = pattern.sub(" ", text)
     found = {_plain_number(_value(match)) for match in _NUMBER.findall(text)}
     return found | {_NUMBER_WORDS[word.casefold()] for word in _NUMBER_WORD.findall(text)}
@@ -197,7 +192,7 @@ def numbers_in(text: str) -> set[str]:
 
 def dates_in(text: str) -> set[str]:
     """The dates of a text, as YYYY-MM-DD."""
-    found = {f"{y}-{int(m):02d}-{int(d):02d}" for y, m, d in _ISO_DATE.findall(text)}
+    found = {f"{y}-{int(m):02d}-{int(d):02d}" for y, _, m, d in _ISO_DATE.findall(text)}
     written = [(d, m, y) for d, m, y in _DAY_MONTH.findall(text)]
     written += [(d, m, y) for m, d, y in _MONTH_DAY.findall(text)]
     for day, month, year in written:
@@ -209,7 +204,8 @@ def dates_in(text: str) -> set[str]:
 def times_in(text: str) -> set[str]:
     """The times of a text, as HH:MM."""
     found = set()
-    for hours, minutes, half in _TIME.findall(text):
+    named = _TIME.findall(text) + [(hours, "00", half) for hours, half in _FULL_HOUR.findall(text)]
+    for hours, minutes, half in named:
         hour = int(hours)
         if half:
             hour = hour % 12 + 12 * (half.casefold() == "p")
@@ -232,8 +228,15 @@ def _name_pattern(candidate: str) -> re.Pattern[str]:
 
 
 def _normal(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text).replace("’", "'").casefold()
-    return " ".join(text.split())
+    """A name as it is compared: accents, case, hyphens and the point of a title don't tell."""
+    text = unicodedata.normalize("NFKD", _without_typography(text).casefold())
+    text = "".join(char for char in text if not unicodedata.combining(char)).replace("ø", "o")
+    return " ".join(_TITLE.sub(r"\1 ", text).replace("-", " ").split())
+
+
+def _without_typography(text: str) -> str:
+    """A text with the plain characters that a keyboard has for spaces, dashes and colons."""
+    return unicodedata.normalize("NFKC", text).translate(_PLAIN)
 
 
 def _canonical(kind: AnswerKind, value: str) -> str:
@@ -241,7 +244,7 @@ def _canonical(kind: AnswerKind, value: str) -> str:
 
 
 def _value(text: str) -> float:
-    return float(text.replace(",", "").replace("\u2212", "-"))
+    return float(re.sub("[,' ]", "", text))
 
 
 def _plain_number(value: float) -> str:

@@ -32,7 +32,12 @@ from agentgym.gates import STANDARD_GATES
 from agentgym.json_schema import JsonSchema
 from agentgym.judge import GateSpec, GroupJudge, Judge
 from agentgym.schema_tool import SchemaTool
-from agentgym.simulator import SimulatedTool, SimulatedWorld, ToolSimulator
+from agentgym.simulator import (
+    SimulatedTool,
+    SimulatedWorld,
+    ToolSimulator,
+    refused_replies,
+)
 from agentgym.simulators.domain import State, copied
 from agentgym.sync import run_inline
 from agentgym.tools import ToolBox
@@ -225,8 +230,10 @@ class ToolWorldEnv(AgentEnv):
         return self._world
 
     def outcome(self) -> dict[str, Any]:
-        """What the policy's calls changed in the world."""
-        return {"changes": changes(self._before, self._living().state)}
+        """What the policy's calls changed in the world, and answers that were refused."""
+        world = self._living()
+        found: dict[str, Any] = {"changes": changes(self._before, world.state)}
+        return found | refused_replies(world)
 
     def snapshot(self) -> Any:
         """The world, as it was and as it is."""

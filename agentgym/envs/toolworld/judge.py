@@ -1,8 +1,11 @@
 """Scoring where what is right is known: by program, from the answer, the results and the world.
 
-Solved means: the answer claims the right value and nothing else, and the world has changed as the
-task wanted and in no other way. Grounded means: the answer rests on what the tools said. Naming
-everything that was seen is neither.
+Solved means: the answer claims the right value and nothing else, whoever gave it has looked at what
+decides it, and the world has changed as the task wanted and in no other way. Grounded means: the
+answer rests on what the tools said. Naming everything that was seen is neither.
+
+A right answer without a look was guessed, or learned by heart: tasks are played again and again in
+training, and the same values come up in many of them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agentgym.envs.toolworld.answers import (
     NOTHING,
@@ -56,12 +60,12 @@ class AnswerVerifier:
             )
         calls = _answered(episode)
         claimed = claims_in(episode.answer or "", reference.answer)
-        seen = all(_seen(pieces, calls) for pieces in reference.evidence)
-        right = claimed == reference.answer.claims and (seen or not reference.answer.guessable)
+        seen = all(any(_seen(look, calls) for look in ways) for ways in reference.evidence)
+        right = seen and claimed == reference.answer.claims
         state_right = episode.outcome.get("changes") == reference.changes
         solved = right and state_right
         grounded = seen and _is_supported(
-            claimed, reference.answer, "\n".join(result for _, result in calls)
+            claimed, reference.answer, "\n".join(call.result for call in calls if not call.refused)
         )
         return Score(
             total=float(solved) + GROUNDED_WEIGHT * grounded,
@@ -75,26 +79,51 @@ class AnswerVerifier:
         )
 
 
-def _answered(episode: Episode) -> list[tuple[str, str]]:
-    """Arguments and result of every call that was answered; no refusals and malformed calls."""
+@dataclass(frozen=True)
+class _Call:
+    """A call that was answered, in pieces of JSON."""
+
+    names: str
+    """Of its arguments."""
+    values: str
+    """Of its arguments."""
+    result: str
+    """What it was answered with; a refusal's text."""
+    refused: bool
+
+
+def _answered(episode: Episode) -> list[_Call]:
+    """Every call that reached the world; no malformed ones."""
     found = []
     for turn in episode.turns:
         results = {reply.get("tool_call_id"): reply.get("content") for reply in turn.replies}
         for call in turn.calls:
-            if call.status == "ok":
-                arguments = json.dumps(call.arguments, ensure_ascii=False)
-                found.append((arguments, str(results.get(call.id) or "")))
+            if call.status in ("ok", "error"):
+                arguments = call.arguments or {}
+                names = json.dumps(list(arguments), ensure_ascii=False)
+                values = json.dumps(list(arguments.values()), ensure_ascii=False)
+                result = str(results.get(call.id) or "")
+                found.append(_Call(names, values, result, refused=call.status == "error"))
     return found
 
 
-def _seen(pieces: Sequence[str], calls: Sequence[tuple[str, str]]) -> bool:
-    """Whether keys and fields stand together in one call and its result, as JSON strings.
+def _seen(look: Sequence[str], calls: Sequence[_Call]) -> bool:
+    """Whether a key and fields stand together in one call and its result, as JSON strings.
 
     What was asked about counts: an empty list says only there what is not. Keys can't be guessed,
-    and several within one text are no JSON strings.
+    and several within one text are no JSON strings. A refusal repeats what it was asked, so it
+    counts only where its whole text is what decides.
     """
-    quoted = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
-    return any(all(piece in asked + got for piece in quoted) for asked, got in calls)
+    if look[0].startswith("Error:"):
+        return any(call.refused and call.result == look[0] for call in calls)
+    key, *fields = (json.dumps(piece, ensure_ascii=False) for piece in look)
+    for call in calls:
+        shown = call.names + call.result
+        if call.refused:
+            continue
+        if key in call.values + shown and all(field in shown for field in fields):
+            return True
+    return False
 
 
 def _is_supported(claimed: Claims, answer: Answer, results: str) -> bool:

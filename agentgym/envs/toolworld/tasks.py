@@ -7,14 +7,14 @@ measures was never trained on, and two whole domains are in no training task at 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from agentgym.envs.toolworld.answers import Answer
 from agentgym.envs.toolworld.domains import CATALOGUES
-from agentgym.envs.toolworld.templates import Call, Catalogue, Posed, Split, Template
+from agentgym.envs.toolworld.templates import Call, Catalogue, Look, Posed, Split, Template
 from agentgym.errors import ConfigError, ToolError
 from agentgym.simulator import SimulatedTool, SimulatedWorld
 from agentgym.simulators.domain import State, copied
@@ -33,8 +33,9 @@ class Reference:
     """What solves a task; hidden."""
 
     answer: Answer
-    evidence: tuple[tuple[str, ...], ...]
-    """Keys and fields that decide the answer; each group stands in one call of whoever looked."""
+    evidence: tuple[tuple[tuple[str, ...], ...], ...]
+    """What decides the answer: for each part of it the looks of which one is enough, as the keys
+    and fields that stand in one call of whoever looked."""
     changes: Changes
     """What is different in the world once the task is done; nothing for a question."""
 
@@ -164,9 +165,7 @@ class TaskSet:
             state=state,
             reference=Reference(
                 answer=posed.answer,
-                evidence=tuple(
-                    (piece,) if isinstance(piece, str) else piece for piece in posed.evidence
-                ),
+                evidence=tuple(_ways(part) for part in posed.evidence),
                 changes=self._changes_by(posed.writes, tuple(tools), state),
             ),
         )
@@ -185,6 +184,12 @@ class TaskSet:
                     f"a template's own write {name}({arguments}) is refused: {error}"
                 ) from error
         return changes(state, world.state)
+
+
+def _ways(part: Look | Set[Look]) -> tuple[tuple[str, ...], ...]:
+    """The looks of which one is enough, each as its pieces."""
+    looks = part if isinstance(part, Set) else {part}
+    return tuple(sorted((look,) if isinstance(look, str) else look for look in looks))
 
 
 @lru_cache(maxsize=64)

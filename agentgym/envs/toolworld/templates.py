@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -24,6 +24,10 @@ Call: TypeAlias = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""
 Script: TypeAlias = Generator[Call, Any, str]
 """Yields calls, is sent their results (a refusal as `{"error": text}`), returns the answer."""
+Look: TypeAlias = str | tuple[str, ...]
+"""What a policy must have seen: a key; a key together with what was asked about it (a field that
+was shown, or by which was searched), both in one call and its result; or the whole text of a
+refusal, `Error: …`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +37,9 @@ class Posed:
     slots: Mapping[str, Any]
     """What fills the prompt's gaps."""
     answer: Answer
-    evidence: Sequence[str | tuple[str, ...]]
-    """What decides the answer, all of which a policy must have seen: keys, or a key together with
-    what was asked about it, which must then stand in one call and its result."""
+    evidence: Sequence[Look | Set[Look]]
+    """What decides the answer. A policy that hasn't seen all of it has guessed, and an answer
+    doesn't count. Of a set of looks one is enough, where there are several ways to find out."""
     writes: Sequence[Call] = ()
     """The calls that bring about the state asked for, in order."""
 

@@ -20,6 +20,8 @@ def right(text, answer):
         *("Answer: 1240.5", "1240.50", "Answer: $1,240.50", "**Answer:** 1,240.50 EUR"),
         *("I added it up.\nAnswer: `1240.5`", "answer : €1240.5.", "Answer: 1\nAnswer: 1240.5"),
         *("It costs 1,240.50.", "Answer: 1240.50kg", "Ａｎｓｗｅｒ： １２４０.５"),
+        *("_Answer_: 1 240.50", "Answer: 1\u202f240.50 CHF", "Answer: CHF1'240.50", "1240.5watts"),
+        *("*Answer:* 1240.500", "Answer: \\boxed{1240.5}", "Answer: the sum is __1240.50__."),
     ],
 )
 def test_a_number_is_read_however_it_is_written(text):
@@ -46,18 +48,27 @@ def test_numbers_within_keys_dates_and_times_are_not_claimed():
 
 def test_small_counts_may_be_written_as_words():
     assert right("Answer: Three.", answers.number(3))
+    assert right("Answer: seventeen minutes", answers.number(17))
     assert not right("Answer: three or four", answers.number(3))
+    assert not right("Answer: twenty-three", answers.number(3))
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-05-04", "Answer: May 4, 2026", "4 May 2026", "the 4th May 2026", "May 4th 2026"]
+    "text",
+    [
+        *("2026-05-04", "Answer: May 4, 2026", "4 May 2026", "the 4th May 2026", "May 4th 2026"),
+        *("4th of May, 2026", "Monday, 4-May-2026", "2026/05/04", "2026-05-04T09:00:00Z"),
+        *("Answer: 2026\u201105\u201104", "Answer: 2026–05–04"),
+    ],
 )
 def test_a_date_is_read_however_it_is_written(text):
     assert right(text, answers.date("2026-05-04"))
     assert not right(text + " or 2026-05-05", answers.date("2026-05-04"))
 
 
-@pytest.mark.parametrize("text", ["Answer: 14:05", "2:05 pm", "at 2:05 p.m.", "14:05:00"])
+@pytest.mark.parametrize(
+    "text", ["14:05", "2:05 pm", "at 2:05 p.m.", "14:05:00", "2026-05-04T14:05:00", "2:05\u202fPM"]
+)
 def test_a_time_is_read_however_it_is_written(text):
     assert right(text, answers.time("14:05"))
     assert not right(text + " 15:00", answers.time("14:05"))
@@ -66,6 +77,7 @@ def test_a_time_is_read_however_it_is_written(text):
 def test_midnight_and_noon_are_told_apart():
     assert claims_in("12:00 am", answers.time("00:00")) == {"00:00"}
     assert claims_in("12:00 pm", answers.time("12:00")) == {"12:00"}
+    assert claims_in("12am, 2 p.m.", answers.time("12:00")) == {"00:00", "14:00"}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +85,19 @@ def test_midnight_and_noon_are_told_apart():
 )
 def test_a_name_is_read_in_any_case(text):
     assert right(text, answers.name("Ada Abbott", PEOPLE))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("Dr Ada Abbott", "Answer: Dr. Ada Abbott"), ("Dr Ada Abbott", "_Dr Ada Abbott_")),
+        *(("Budget kick-off", "Budget kick\u2011off"), ("Budget kick-off", "“Budget kick–off”")),
+        *(("Lea Bergström", "Lea Bergstrom"), ("Lea Sørensen", "lea sorensen")),
+        ("Lea Bergström", "Lea Bergstro\u0308m"),
+    ],
+)
+def test_a_name_is_read_however_it_is_typeset(name, text):
+    assert right(text, answers.name(name, ["Ada Abbott", "Budget review", "Leo Bergström"]))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +131,9 @@ def test_a_name_that_holds_the_word_none_is_a_name():
 def test_none_is_right_only_alone(nothing):
     assert right("Answer: none", nothing)
     assert right("It is not possible.", nothing)
+    assert right("Answer: No one.", nothing)
+    assert right("Answer: n/a", nothing)
+    assert not right("Answer: no, 7 or 2026-05-04 or Ada Abbott", nothing)
     assert not right("", nothing)
     assert not right("Answer: " + "Say which it is, or none if there is none at all. " * 2, nothing)
     assert not right("Answer: none, or 7, or 2026-05-04, or Ada Abbott", nothing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import json
 import pickle
 import warnings
@@ -630,6 +629,11 @@ def test_copies_and_pickles_continue_the_episode():
 # --- nothing leaks ----------------------------------------------------------------------------
 
 
+def pieces_in(reference):
+    """Every key and field of the evidence."""
+    return [piece for ways in reference.evidence for look in ways for piece in look]
+
+
 def test_answer_evidence_and_changes_are_nowhere_in_what_a_policy_gets_at_first(sampled):
     """Before any tool was called (case J08)."""
     for task_id in sampled.task_ids():
@@ -638,7 +642,7 @@ def test_answer_evidence_and_changes_are_nowhere_in_what_a_policy_gets_at_first(
         shown = json.dumps([observation, info], ensure_ascii=False)
         prompt = observation[-1]["content"]
         schemas = json.dumps(info["tools"], ensure_ascii=False)
-        hidden = {*reference.answer.values, *itertools.chain(*reference.evidence)}
+        hidden = {*reference.answer.values, *pieces_in(reference)}
         hidden = {piece for piece in hidden if len(piece) >= 5 and piece not in prompt + schemas}
         assert hidden, task_id
         for piece in hidden:

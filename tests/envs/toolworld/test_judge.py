@@ -1,6 +1,7 @@
 """The verifier: what solves, what only looks like it, what is grounded."""
 
 import itertools
+import json
 
 import pytest
 
@@ -71,22 +72,145 @@ def test_right_answer_from_the_tools_earns_everything(env):
     }
 
 
-def test_right_answer_without_a_look_is_solved_and_not_grounded(env):
-    """Amounts, dates and names among many are not guessed often."""
-    env.reset(options={"task_id": "toolworld/ledger/spent_in_euros/0"})
-    answer = f"Answer: {env.running.task.reference.answer}"
-    _, reward, *_ = env.step(answer)
-    assert reward == pytest.approx(1.0)
+def test_a_right_answer_without_a_look_earns_nothing(env):
+    """Two in three `busy_minutes` are one of four values, and tasks of training come again."""
+    for family in env.tasks.families:
+        env.reset(options={"task_id": f"toolworld/{family}/0"})
+        _, reward, _, _, info = env.step(f"Answer: {env.running.task.reference.answer}")
+        assert info["verdict"].components["task_solved"] == reward == 0.0, family
 
 
 @pytest.mark.parametrize(
-    "task_id",
-    [COUNT, "toolworld/ledger/top_merchant/0", "toolworld/warehouse/fastest_supplier/0"],
+    ("family", "looks"),
+    [
+        ("library/oldest_by_author", [("search_books", ("author", "genre"))]),
+        ("clinic/free_on", [("find_doctors", ("specialty",))]),
+        ("tracker/assign_least_busy", [("find_members", ("team",)), ("search_issues", ("title",))]),
+        ("calendar/in_both", [("find_people", ())]),
+    ],
 )
-def test_right_answer_that_luck_would_find_needs_a_look(env, task_id):
-    env.reset(options={"task_id": task_id})
-    _, reward, _, _, info = env.step(f"Answer: {env.running.task.reference.answer}")
+def test_a_right_guess_among_the_candidates_earns_nothing(env, family, looks):
+    """Listing the candidates is no look at what tells them apart."""
+    task_id = find_task(env, family, lambda r: r.answer.values)
+    _, info = env.reset(options={"task_id": task_id})
+    slots = env.tasks.family(family).template.read(env.messages[-1]["content"])
+    for name, given in looks:
+        env.step(call(name, {slot: slots[slot] for slot in given}))
+    reference = env.running.task.reference
+    for key, row in reference.changes.get("issue", {}).get("changed", {}).items():
+        env.step(call("assign_issue", {"issue_id": key, "assignee": row["assignee"]}))
+    _, reward, _, _, info = env.step(f"Answer: {reference.answer}")
+    assert info["verdict"].components["state_right"] == 1.0
     assert info["verdict"].components["task_solved"] == reward == 0.0
+
+
+def book_till_refused(slots):
+    found = yield "search_flights", {k: slots[k] for k in ("origin", "destination", "date")}
+    for flight in found["flights"]:
+        booking = {"traveller": slots["traveller"], "bags": int(slots["bags"])}
+        refused = yield "book_flight", {**booking, "flight_id": flight["flight_id"]}
+        assert "no seat" in refused["error"]
+    return "none"
+
+
+def pay_till_refused(slots):
+    keys = {}
+    for account in (yield "find_accounts", {"owner": slots["owner"]})["accounts"]:
+        keys[account["kind"]] = account["account_id"]
+    saved = yield "get_account", {"account_id": keys["savings"]}
+    missing = float(slots["target"]) - saved["balance"]
+    both = {"from_account": keys["checking"], "to_account": keys["savings"]}
+    assert "has only" in (yield "send_payment", {**both, "amount": missing})["error"]
+    return "none"
+
+
+def move_till_refused(slots):
+    found = yield "search_issues", {"title": slots["title"]}
+    move = {"issue_id": found["issues"][0]["issue_id"], "status": "doing"}
+    assert "blocked" in (yield "move_issue", move)["error"]
+    return "none"
+
+
+def switch_till_refused(slots):
+    read = yield "list_readings", {"measures": "temperature"}
+    room = max(read["readings"], key=lambda reading: reading["value"])["room"]
+    found = yield "list_devices", {"room": room, "kind": "fan"}
+    switch = {"device_id": found["devices"][0]["device_id"], "on": True}
+    assert "already on" in (yield "switch_device", switch)["error"]
+    return "none"
+
+
+def rooms_without_screen(slots):
+    found = yield "find_people", {"name": slots["person"]}
+    which = {"date": slots["date"], "attendee": found["people"][0]["person_id"]}
+    rooms = yield "find_rooms", {"screen": False}
+    without = {room["room_id"] for room in rooms["rooms"]}
+    for entry in (yield "list_events", which)["events"]:
+        event = yield "get_event", {"event_id": entry["event_id"]}
+        assert event["room_id"] not in without
+    return "none"
+
+
+def hotels_up_to_a_price(slots):
+    flight = yield "get_flight", {"flight_id": slots["flight"]}
+    wanted = {"city": flight["destination"], "min_stars": int(slots["stars"])}
+    for price in range(50, 300):
+        found = yield "search_hotels", {**wanted, "max_price": price}
+        if found["hotels"]:
+            return f"{flight['price'] + int(slots['nights']) * price:.2f}"
+    raise AssertionError("no hotel")
+
+
+@pytest.mark.parametrize(
+    ("family", "script", "finds"),
+    [
+        ("travel/book_cheapest", book_till_refused, False),
+        ("ledger/top_up_savings", pay_till_refused, False),
+        ("tracker/start_if_free", move_till_refused, False),
+        ("home/cool_warmest", switch_till_refused, False),
+        ("calendar/no_screen", rooms_without_screen, False),
+        ("travel/trip_cost", hotels_up_to_a_price, True),
+    ],
+)
+def test_another_way_to_find_out_is_as_good(family, script, finds):
+    """A refusal that says why, or a search by what is asked, is a look."""
+    env = ToolWorldEnv(max_turns=None)
+    task_id = find_task(env, family, lambda r: bool(r.answer.values) == finds)
+    env.reset(options={"task_id": task_id})
+    steps = script(env.tasks.family(family).template.read(env.messages[-1]["content"]))
+    result = None
+    while True:
+        try:
+            name, arguments = steps.send(result)
+        except StopIteration as finished:
+            _, reward, *_ = env.step(f"Answer: {finished.value}")
+            break
+        observation, *_ = env.step(call(name, arguments))
+        text = observation[0]["content"]
+        result = {"error": text} if text.startswith("Error") else json.loads(text)
+    assert reward == pytest.approx(1.3)
+
+
+def test_a_refusal_put_into_a_call_is_no_look(env):
+    task_id = find_task(env, "tracker/start_if_free", lambda r: not r.answer.values)
+    env.reset(options={"task_id": task_id})
+    ways = env.running.task.reference.evidence[0]
+    for text in (look[0] for look in ways if look[0].startswith("Error:")):
+        for spoken in (text, text.removeprefix("Error: issue ")):
+            env.step(call("get_issue", {"issue_id": spoken}))
+            env.step(call("search_issues", {"title": spoken}))
+    _, reward, *_ = env.step("Answer: none")
+    assert reward == 0.0
+
+
+def test_a_field_named_as_a_value_is_no_look(env):
+    """`search_issues(title="points")` shows nothing of an issue's points."""
+    env.reset(options={"task_id": COUNT})
+    reference = env.running.task.reference
+    for ((key, field),) in reference.evidence:
+        env.step(call("search_issues", {"project_id": key, "title": field}))
+    _, reward, *_ = env.step(f"Answer: {reference.answer}")
+    assert reward == 0.0
 
 
 @pytest.mark.parametrize(
@@ -194,7 +318,7 @@ def test_keys_named_in_vain_are_no_look(env):
     """A refusal repeats what was asked for; that is no evidence."""
     task_id = find_task(env, "tracker/start_if_free", lambda r: not r.answer.values)
     env.reset(options={"task_id": task_id})
-    for piece in itertools.chain(*env.running.task.reference.evidence):
+    for piece in itertools.chain(*itertools.chain(*env.running.task.reference.evidence)):
         env.step(call("get_issue", {"issue_id": f'{piece}" or "{piece}'}))
     _, reward, _, _, info = env.step("Answer: none")
     assert info["verdict"].components["grounded"] == 0.0

@@ -1,13 +1,14 @@
 """An office calendar: people, meeting rooms, meetings."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from agentgym.envs.toolworld import answers
 from agentgym.envs.toolworld.names import clock, dates, minutes, people
 from agentgym.envs.toolworld.templates import (
     Catalogue,
+    Look,
     Posed,
     Script,
     Template,
@@ -281,6 +282,11 @@ class InBoth(Template):
         return ", ".join(names) or "none"
 
 
+def _room_looked_at(room_id: str) -> Set[Look]:
+    """The room itself, or a search for rooms by their screens."""
+    return {(room_id, "screen"), ("screen", "total")}
+
+
 class NoScreen(Template):
     """Which of a person's meetings is in a room without a screen."""
 
@@ -311,7 +317,7 @@ class NoScreen(Template):
                 piece
                 for event in events
                 if event["title"] in without or not without
-                for piece in (event["event_id"], (event["room_id"], "screen"))
+                for piece in (event["event_id"], _room_looked_at(event["room_id"]))
             ],
         )
 

@@ -120,7 +120,11 @@ def populate(rng: random.Random) -> dict[str, list[Row]]:
 
 def _changes(records: Records, arguments: Mapping[str, Any], row: Row) -> None:
     if row["on"] == arguments["on"]:
-        raise ToolError(f"Error: {row['name']} is already {'on' if row['on'] else 'off'}.")
+        raise ToolError(_is_already(row))
+
+
+def _is_already(device: Row) -> str:
+    return f"Error: {device['name']} is already {'on' if device['on'] else 'off'}."
 
 
 def _load(records: Records, room: str) -> dict[str, Any]:
@@ -306,7 +310,7 @@ class CoolWarmest(Template):
         return Posed(
             slots={},
             answer=answers.name(None if fan["on"] else fan["room"], _ROOMS),
-            evidence=[warmest["reading_id"], (fan["device_id"], "on")],
+            evidence=[warmest["reading_id"], {(fan["device_id"], "on"), _is_already(fan)}],
             writes=() if fan["on"] else [("switch_device", switch)],
         )
 

@@ -135,7 +135,11 @@ def _can_pay(records: Records, arguments: Mapping[str, Any], row: Row) -> None:
         if account["status"] == "frozen":
             raise ToolError(f"Error: account {account['account_id']} is frozen.")
     if source["balance"] < arguments["amount"]:
-        raise ToolError(f"Error: account {source['account_id']} has only {source['balance']:.2f}.")
+        raise ToolError(_has_only(source))
+
+
+def _has_only(account: Row) -> str:
+    return f"Error: account {account['account_id']} has only {account['balance']:.2f}."
 
 
 def _pay(records: Records, arguments: Mapping[str, Any], row: Row) -> None:
@@ -322,7 +326,10 @@ class TopUpSavings(Template):
         return Posed(
             slots={"owner": saved["owner"], "target": f"{target:.2f}"},
             answer=answers.number(missing) if pays else answers.no_number(),
-            evidence=[(key, "balance") for key in both.values()],
+            evidence=[
+                (saved["account_id"], "balance"),
+                {(paying["account_id"], "balance"), _has_only(paying)},
+            ],
             writes=[("send_payment", {**both, "amount": float(missing)})] if pays else (),
         )
 

@@ -111,9 +111,13 @@ def _not_blocked(records: Records, arguments: Mapping[str, Any], row: Row) -> No
     if row["blocked_by"] is None or arguments["status"] == "todo":
         return
     if records.get("issue", row["blocked_by"])["status"] != "done":
-        raise ToolError(
-            f"Error: issue {row['issue_id']} is blocked by {row['blocked_by']}, which isn't done."
-        )
+        raise ToolError(_is_blocked(row))
+
+
+def _is_blocked(issue: Row) -> str:
+    return (
+        f"Error: issue {issue['issue_id']} is blocked by {issue['blocked_by']}, which isn't done."
+    )
 
 
 DOMAIN = Domain(
@@ -290,7 +294,7 @@ class AssignLeastBusy(Template):
         return Posed(
             slots={"title": issue["title"], "team": team},
             answer=answers.name(least["name"], field_of(state, "member", "name")),
-            evidence=[issue["issue_id"], *(member["member_id"] for member in members)],
+            evidence=[issue["issue_id"], *((member["member_id"], "issues") for member in members)],
             writes=[("assign_issue", write)],
         )
 
@@ -336,7 +340,9 @@ class StartIfFree(Template):
         return Posed(
             slots={"title": issue["title"]},
             answer=answers.number(issue["points"]) if free else answers.no_number(),
-            evidence=[(issue["issue_id"], issue["blocked_by"] or "blocked_by")],
+            evidence=[
+                {(issue["issue_id"], issue["blocked_by"] or "blocked_by"), _is_blocked(issue)}
+            ],
             writes=[
                 ("move_issue", {"issue_id": issue["issue_id"], "status": status})
                 for status in ("doing", "review")

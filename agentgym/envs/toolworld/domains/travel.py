@@ -1,13 +1,14 @@
 """A travel desk: flights, airlines with fees, hotels, bookings."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from agentgym.envs.toolworld import answers
 from agentgym.envs.toolworld.names import CITIES, clock, dates, minutes, people
 from agentgym.envs.toolworld.templates import (
     Catalogue,
+    Look,
     Posed,
     Script,
     Template,
@@ -145,7 +146,11 @@ def populate(rng: random.Random) -> dict[str, list[Row]]:
 
 def _has_seat(records: Records, arguments: Mapping[str, Any], row: Row) -> None:
     if records.get("flight", arguments["flight_id"])["seats"] < 1:
-        raise ToolError(f"Error: flight {arguments['flight_id']} has no seat left.")
+        raise ToolError(_is_full(arguments["flight_id"]))
+
+
+def _is_full(flight_id: str) -> str:
+    return f"Error: flight {flight_id} has no seat left."
 
 
 def _priced(records: Records, arguments: Mapping[str, Any]) -> Row:
@@ -332,14 +337,14 @@ class BookCheapest(Template):
     split = "train"
     prompts = (
         (
-            "Book {traveller} on the flight with the lowest price among those with a seat left "
-            "from {origin} to {destination} on {date}, with {bags} bags. Answer with the booking's"
-            " total, or none, booking nothing, if every flight is full."
+            "Book {traveller} with {bags} bags on a flight from {origin} to {destination} on "
+            "{date}: of those with a seat left, the one with the lowest price before bag fees. "
+            "Answer with the booking's total, or none, booking nothing, if every flight is full."
         ),
         (
             "{traveller} needs a seat from {origin} to {destination} on {date} with {bags} bags: "
-            "book the flight with the lowest price that isn't full and answer with the total "
-            "charged. If all are full, book nothing and answer none."
+            "book the flight with the lowest price, fees for bags aside, that isn't full, and "
+            "answer with the total charged. If all are full, book nothing and answer none."
         ),
     )
 
@@ -351,7 +356,9 @@ class BookCheapest(Template):
         if open_ and (cheapest is None or len(flights) < 2):
             return None
         slots = {**route, "traveller": people(rng, 1)[0], "bags": rng.randrange(2, 4)}
-        evidence = [(flight["flight_id"], "seats") for flight in flights]
+        evidence: list[Set[Look]] = [
+            {(flight["flight_id"], "seats"), _is_full(flight["flight_id"])} for flight in flights
+        ]
         if cheapest is None:
             return Posed(slots=slots, answer=answers.no_number(), evidence=evidence)
         fee = state["airline"][cheapest["airline"]]["bag_fee"]
@@ -412,7 +419,10 @@ class TripCost(Template):
         return Posed(
             slots={"flight": flight["flight_id"], "nights": nights, "stars": stars},
             answer=answers.number(flight["price"] + nights * nightly),
-            evidence=[(hotel["hotel_id"], "nightly_price") for hotel in hotels],
+            evidence=[
+                flight["flight_id"],
+                *({(h["hotel_id"], "nightly_price"), ("max_price", "hotels")} for h in hotels),
+            ],
         )
 
     def solve(self, slots: Mapping[str, str]) -> Script:

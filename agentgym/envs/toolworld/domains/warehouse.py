@@ -314,9 +314,9 @@ class Reorder(Template):
     split = "train"
     prompts = (
         (
-            "Make sure that {level} units of “{product}” are in stock or on order: count the stock"
-            " at all sites, but not earlier purchases, and order what is missing. Answer with the "
-            "cost of the order, or none if nothing is missing."
+            "There should be {level} units of “{product}”. Count the stock at all sites together, "
+            "leave earlier purchases aside, and order what is missing. Answer with the cost of the"
+            " order, or none if nothing is missing."
         ),
         (
             "If the stock of “{product}” over all sites is below {level} units, purchase exactly "
