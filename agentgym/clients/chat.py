@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import random
 import threading
 import time
@@ -98,20 +99,29 @@ class ChatClient:
         self.endpoint = endpoint
         self.usage = Usage(calls=0)
         """Tokens and dollars of all calls so far, failed ones included."""
-        self.limiter = Limiter(endpoint.max_concurrency, endpoint.rate, clock=clock, sleep=sleep)
+        self._reasoning = KeptReasoning(endpoint.dialect)
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+        self._clock = clock
+        self._answered = False
+        self._warned_at = -_WARN_EVERY_S
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with nothing in flight."""
+        endpoint = self.endpoint
+        self.limiter = Limiter(
+            endpoint.max_concurrency, endpoint.rate, clock=self._clock, sleep=self._sleep
+        )
         """Slots and pace, of all loops together."""
         self.budget = Budget(endpoint)
         """Dollars spent and held."""
         self.dialect = SpokenDialect(endpoint)
         """What the server takes, as far as it is known."""
         self._transport = Transport(endpoint)
-        self._reasoning = KeptReasoning(endpoint.dialect)
-        self._rng = rng or random.Random()
-        self._sleep = sleep
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._answered = False
-        self._warned_at = -_WARN_EVERY_S
+        # Reentrant: the garbage collector may end a call, and so bill it, in here.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"ChatClient({public_url(self.endpoint.base_url)}, model={self.endpoint.model!r})"
@@ -171,6 +181,10 @@ class ChatClient:
     def _call(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: SamplingParams
     ) -> _Call:
+        if self._pid != os.getpid():  # forked: the parent's calls will never end in here
+            spent_usd = self.budget.spent_usd
+            self._begin()
+            self.budget.spent_usd = spent_usd
         try:
             check_answered(messages)
         except BadReply as fault:

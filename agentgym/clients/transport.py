@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import base64
 import json
+import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -80,6 +81,7 @@ class LoopSession:
     def __init__(self, endpoint: Endpoint) -> None:
         parts = urlsplit(endpoint.base_url)
         self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
         self.closed = False
         self._endpoint = endpoint
         query = f"?{parts.query}" if parts.query else ""
@@ -272,7 +274,8 @@ def _close_at_exit() -> None:
 
 def _close_all() -> None:
     for session in list(_opened):
-        if not session.closed and session.loop.is_running():
+        forked = session.pid != os.getpid()
+        if not (forked or session.closed) and session.loop.is_running():
             closing = asyncio.run_coroutine_threadsafe(session.aclose(), session.loop)
             with suppress(Exception):
                 closing.result(_CLOSE_AT_EXIT_S)

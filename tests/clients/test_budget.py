@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from unittest.mock import ANY
 
 import pytest
@@ -94,6 +95,40 @@ async def test_a_cancelled_stream_is_charged_for_what_had_come(server, make_clie
     assert usage.estimated
     assert usage.completion_tokens >= 100
     assert usage.cost_usd > 0
+
+
+async def test_a_call_that_the_collector_ends_while_another_is_billed_hangs_nobody(
+    server, make_client
+):
+    empty = {"choices": [], "usage": BILLED}
+    server.replies = [empty, Reply(hangs=True), answer(usage=BILLED)]
+    client = make_client(prices=PRICES)
+    done = []
+
+    async def both():
+        lost = asyncio.create_task(ask(client))
+        while len(server.requests) < 2:
+            await server.asked.wait()
+            await asyncio.sleep(0)
+
+        class Collecting(Usage):
+            """Memory is short just when it is added to."""
+
+            def __add__(self, other):
+                client.usage = Usage(calls=0)
+                lost.get_coro().close()
+                return super().__add__(other)
+
+        client.usage = Collecting(calls=0)
+        done.append(await ask(client))
+        lost.cancel()
+        await asyncio.gather(lost, return_exceptions=True)
+        await client.aclose()
+
+    thread = threading.Thread(target=asyncio.run, args=(both(),), daemon=True)
+    thread.start()
+    await asyncio.to_thread(thread.join, 20)
+    assert done
 
 
 async def test_estimated_tokens_have_an_estimated_price(server, make_client):

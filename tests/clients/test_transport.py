@@ -221,6 +221,36 @@ async def test_one_client_serves_several_threads_and_a_running_loop(threaded):
     await client.aclose()
 
 
+def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent(threaded):
+    """Vector environments fork while other calls are in flight."""
+    threaded.replies = [Reply(hangs=True), answer()]
+    program = f"""
+        import asyncio, multiprocessing, threading
+        from agentgym.client import Endpoint, SamplingParams
+        from agentgym.clients import ChatClient
+        client = ChatClient(Endpoint(
+            base_url={threaded.url!r}, model="m", max_concurrency=1,
+            budget_usd=0.001, prices={{"input": 0, "output": 1}},  # for one call at a time
+        ))
+        client.budget.spent_usd = 0.0001
+        sampling = SamplingParams(max_tokens=900)
+        ask = lambda: client.complete([{{"role": "user", "content": "Hi"}}], (), sampling)
+        def child(answers):
+            answers.put(asyncio.run(ask()).message["content"])
+            answers.put(round(client.budget.spent_usd, 6))
+        threading.Thread(target=asyncio.run, args=(ask(),), daemon=True).start()
+        while not client.limiter.in_flight or not client.budget.reserved_usd:
+            pass
+        context = multiprocessing.get_context("fork")
+        answers = context.Queue()
+        context.Process(target=child, args=(answers,), daemon=True).start()
+        print(answers.get(timeout=60), answers.get(timeout=60))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("hello 0.000105\n", "")
+
+
 async def test_closing_ends_the_calls_in_flight_with_a_clear_error(server, make_client):
     server.replies = [Reply(hangs=True)]
     client = make_client(max_concurrency=1)
