@@ -223,7 +223,6 @@ async def test_one_client_serves_several_threads_and_a_running_loop(threaded):
 
 def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent(threaded):
     """Vector environments fork while other calls are in flight."""
-    threaded.replies = [Reply(hangs=True), answer()]
     program = f"""
         import asyncio, multiprocessing, threading
         from agentgym.client import Endpoint, SamplingParams
@@ -235,12 +234,16 @@ def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent(threaded):
         client.budget.spent_usd = 0.0001
         sampling = SamplingParams(max_tokens=900)
         ask = lambda: client.complete([{{"role": "user", "content": "Hi"}}], (), sampling)
+        async def call():
+            async with client.budget.reserved(0, 0, 900), client.limiter.slot(0):
+                sent.set()
+                await asyncio.get_running_loop().create_future()
         def child(answers):
             answers.put(asyncio.run(ask()).message["content"])
             answers.put(round(client.budget.spent_usd, 6))
-        threading.Thread(target=asyncio.run, args=(ask(),), daemon=True).start()
-        while not client.limiter.in_flight or not client.budget.reserved_usd:
-            pass
+        sent = threading.Event()
+        threading.Thread(target=asyncio.run, args=(call(),), daemon=True).start()
+        sent.wait()
         context = multiprocessing.get_context("fork")
         answers = context.Queue()
         context.Process(target=child, args=(answers,), daemon=True).start()
