@@ -210,3 +210,18 @@ class ToolSimulator(Protocol):
             SimulatorError: If no valid and consistent result can be had.
         """
         ...
+
+
+# --- what a trace keeps -------------------------------------------------------------------------
+
+FAULTS = "simulator_faults"
+"""The entry of an env's outcome with the replies that were refused; see `refused_replies`."""
+
+
+def refused_replies(episode: UserDialogue | SimulatedWorld) -> dict[str, list[str]]:
+    """What an env adds to its `outcome()`, so that traces list the faults and summaries count them.
+
+    Also those that a second reply mended: nobody was charged for them, and they say how good the
+    simulator is.
+    """
+    return {FAULTS: list(episode.faults)} if episode.faults else {}

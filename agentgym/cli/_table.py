@@ -27,6 +27,8 @@ def summary_table(summary: Summary) -> str:
     for name, mean in summary.components.items():
         where = f" (in {mean.n} episodes)" if mean.n != summary.n_scored else ""
         rows.append((name, _mean(mean) + where))
+    if summary.simulator_faults or "simulator" in summary.usage:
+        rows.append(("simulator", f"{summary.simulator_faults:,} replies refused"))
     if summary.drifted is not None:
         rows.append(("judge drift", f"known in {summary.drifted} of {summary.n_total} episodes"))
     rows += [(f"tokens {role}", _usage(usage)) for role, usage in summary.usage.items()]

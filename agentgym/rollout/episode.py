@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentgym.deadline import Deadline
-from agentgym.errors import AgentGymError, SimulatorError
+from agentgym.errors import AgentGymError, SimulatorAbort, SimulatorError
 from agentgym.judge import Scoring
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_named
@@ -26,7 +26,7 @@ from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting, TurnLoop
 from agentgym.trace import Stage, Trace
-from agentgym.types import Episode, Message, Usage, Verdict
+from agentgym.types import Episode, Message, TruncationReason, Usage, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,10 @@ class EpisodeRun:
         try:
             return await handle.reset(seed=self.seed, options=options)
         except SimulatorError as error:  # a user who can't open the conversation
-            raise Failure("simulator", text_of(error)) from error
+            cut: TruncationReason = (
+                "simulator_abort" if isinstance(error, SimulatorAbort) else "fault"
+            )
+            raise Failure("simulator", text_of(error), cut=cut) from error
         except BaseException as error:
             if is_ours(error):
                 raise
@@ -261,7 +264,7 @@ class EpisodeRun:
             return {
                 "messages": tuple(self._turns.history),
                 "truncated": True,
-                "truncation_reason": "fault",
+                "truncation_reason": self._failure.cut if self._failure else "fault",
             }
         return {
             "messages": episode.messages,

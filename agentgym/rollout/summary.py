@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from pydantic import Field, computed_field
 
+from agentgym.simulator import FAULTS
 from agentgym.trace import Trace
 from agentgym.types import Record, Usage
 
@@ -82,6 +83,8 @@ class Summary(Record):
     malformed_calls: int
     usage: dict[str, Usage] = Field(default_factory=dict)
     """Tokens and dollars by role, over all episodes, failed ones included."""
+    simulator_faults: int = 0
+    """Replies of simulators that were refused, over all episodes; `outcome` of a trace has them."""
     drifted: int | None = None
     """Episodes that finished while the judge was known to have drifted; None without a canary."""
 
@@ -140,6 +143,7 @@ class _Tally:
         self.calls = 0
         self.malformed_calls = 0
         self.usage: dict[str, Usage] = {}
+        self.simulator_faults = 0
         self.drifted: int | None = None
 
     def add(self, trace: Trace) -> None:
@@ -149,6 +153,7 @@ class _Tally:
         self.malformed_calls += trace.malformed_calls
         for role, usage in trace.usage.items():
             self.usage[role] = self.usage.get(role, Usage(calls=0)) + usage
+        self.simulator_faults += len(trace.outcome.get(FAULTS, ()))
         if "canary" in trace.metadata:
             self.drifted = (self.drifted or 0) + bool(trace.metadata["canary"]["drifted"])
         if trace.reward is None:
@@ -205,6 +210,7 @@ class _Tally:
             calls=self.calls,
             malformed_calls=self.malformed_calls,
             usage=self.usage,
+            simulator_faults=self.simulator_faults,
             drifted=self.drifted,
         )
 

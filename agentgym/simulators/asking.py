@@ -87,7 +87,8 @@ async def ask(
             {"role": "assistant", "content": said or "(nothing)"},
             again(fault),
         ]
-    raise SimulatorError(f"{who}: no usable reply in {ATTEMPTS} attempts: {faults[-1]}")
+    refused = "; then ".join(faults[-ATTEMPTS:])
+    raise SimulatorError(f"{who}: no usable reply in {ATTEMPTS} attempts: {refused}")
 
 
 def read_object(completion: Completion) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from agentgym.errors import (
     EnvFault,
     JudgeError,
     RolloutStopped,
+    SimulatorAbort,
     SimulatorError,
     TraceError,
 )
@@ -992,12 +993,15 @@ async def test_wait_for_a_turn_in_a_client_is_not_the_judges_time():
     assert trace.reward == 1.0
 
 
-async def test_a_simulator_that_cannot_open_the_conversation_is_to_blame():
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(SimulatorError, "fault"), (SimulatorAbort, "simulator_abort")]
+)
+async def test_a_simulator_that_cannot_open_the_conversation_is_to_blame(kind, reason):
     async def start(env: Any) -> None:
-        raise SimulatorError("no usable line in 2 attempts")
+        raise kind("no usable line in 2 attempts")
 
     engine = Engine(Maker(start=start), client=ScriptedClient(solve))
     (trace,) = await play(engine)
     assert (trace.failure_class, trace.failed_stage) == ("simulator", "init")
-    assert trace.reward is None
+    assert (trace.reward, trace.truncation_reason) == (None, reason)
     assert "no usable line" in trace.error

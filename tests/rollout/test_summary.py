@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
+from agentgym.cli._table import summary_table
 from agentgym.rollout import summarize
 from agentgym.rollout.summary import clustered_stderr
+from agentgym.simulator import FAULTS
 from agentgym.trace import Trace
 from agentgym.types import ToolCall, Turn, Usage, Verdict
 
@@ -91,6 +94,15 @@ def test_components_average_over_the_episodes_that_have_them():
     assert (found.components["a"].mean, found.components["a"].n) == (0.5, 2)
     assert (found.components["b"].mean, found.components["b"].n) == (0.5, 1)
     assert found.components["b"].stderr is None
+
+
+def test_refused_replies_of_simulators_are_counted_over_all_episodes():
+    refused = [{FAULTS: ["no JSON"]}, {FAULTS: ["twice", "twice"]}, {"changes": {}}]
+    rewards = (1.0, None, 0.0)
+    found = summarize(trace(n, r, outcome=refused[n]) for n, r in enumerate(rewards))
+    assert found.simulator_faults == 3
+    assert re.search(r"^simulator +3 replies refused$", summary_table(found), re.MULTILINE)
+    assert "refused" not in summary_table(summarize([trace(0, 1.0)]))
 
 
 def test_nothing_scored_has_no_mean():

@@ -7,7 +7,7 @@ what it told the customer from the lines the customer heard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, ClassVar, TypeAlias, get_args
@@ -28,13 +28,21 @@ from agentgym.envs.supportdesk.tasks.table import (
     shared_table,
 )
 from agentgym.envs.supportdesk.verifier import SupportVerifier
-from agentgym.errors import ConfigError, ResetNeeded, SimulatorAbort, UnknownTaskError
+from agentgym.errors import (
+    AgentGymError,
+    ConfigError,
+    EndpointError,
+    ResetNeeded,
+    SimulatorAbort,
+    SimulatorError,
+    UnknownTaskError,
+)
 from agentgym.gates import GateSpec
 from agentgym.judge import Judge
 from agentgym.judges.compose import Weighted
 from agentgym.judges.rubric import Rubric
 from agentgym.judges.rubric_judge import RubricJudge
-from agentgym.simulator import UserDialogue, UserReply, UserSimulator
+from agentgym.simulator import UserDialogue, UserReply, UserSimulator, refused_replies
 from agentgym.simulators.scripted_user import ScriptedUser
 from agentgym.simulators.user import HostedUser, expects_an_answer, visible
 from agentgym.types import Message, Task, clean_text
@@ -144,7 +152,7 @@ class SupportDeskEnv(AgentEnv):
             self.table.scenarios[task.task_id], seed=seed, session=f"{task.task_id}/{seed}"
         )
         self._desk.begin(Store(self.table.image), CaseFile(), dialogue)
-        opened = _played(await self.simulator.open(dialogue))
+        opened = await _played(self.simulator.open(dialogue))
         customer: Message = {"role": "user", "content": opened.text}
         return (
             ({"role": "system", "content": self._prompt}, customer) if self._prompt else (customer,)
@@ -163,7 +171,7 @@ class SupportDeskEnv(AgentEnv):
             dialogue.said.append(("agent", text))
             self.finish("user_done")
             return ()
-        reply = _played(await self.simulator.reply(dialogue, text))
+        reply = await _played(self.simulator.reply(dialogue, text))
         if reply.ended == "done":
             if is_yes(reply.text) and expects_an_answer(text):
                 dialogue.notes[_LEFT] = True
@@ -172,7 +180,7 @@ class SupportDeskEnv(AgentEnv):
         return ({"role": "user", "content": reply.text},) if reply.text else ()
 
     def outcome(self) -> dict[str, Any]:
-        """What the episode changed in the database, and the case file."""
+        """What the episode changed in the database, the case file, and the user's refused lines."""
         case, store = self._desk.case, self._desk.store
         return {
             "changes": changes(self.table.rows, store.rows(store.touched)),
@@ -187,6 +195,7 @@ class SupportDeskEnv(AgentEnv):
                 name: getattr(case, name)
                 for name in ("unidentified_access", "wrong_customer", "unconfirmed_write")
             },
+            **refused_replies(self._dialogue),
         }
 
     def snapshot(self) -> Any:
@@ -216,12 +225,25 @@ class SupportDeskEnv(AgentEnv):
         self.finish("transferred")
 
 
-def _played(reply: UserReply) -> UserReply:
-    """The reply, unless the simulator gave up its part in it.
+async def _played(playing: Awaitable[UserReply]) -> UserReply:
+    """The simulator's reply; whatever goes wrong with it is not the policy's doing.
 
     Raises:
-        SimulatorAbort: If it did; the episode is masked and says nothing of the policy.
+        SimulatorAbort: If the simulator gave up its part; the episode is masked.
+        SimulatorError: If it has no reply.
     """
+    try:
+        reply = await playing
+    except EndpointError as error:
+        raise SimulatorError(f"the user simulator's endpoint: {error}") from error
+    except AgentGymError:
+        raise
+    except Exception as error:
+        raise SimulatorError(
+            f"the user simulator crashed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(reply, UserReply):
+        raise SimulatorError(f"the user simulator must return a UserReply, got {reply!r:.100}")
     if reply.ended == "abort":
         raise SimulatorAbort(f"the user simulator gave up its part: {reply.text!r:.300}")
     return reply

@@ -7,8 +7,9 @@ import pytest
 from agentgym.clients.scripted import ScriptedClient
 from agentgym.envs.supportdesk.env import JUDGE_WEIGHT, SupportDeskEnv
 from agentgym.envs.supportdesk.expert import expert
-from agentgym.errors import EndpointError
+from agentgym.errors import EndpointError, SimulatorError
 from agentgym.judge import Score
+from agentgym.simulators.scripted_user import ScriptedUser
 from agentgym.simulators.user import HostedUser
 
 TASK = "supportdesk/cancel/0"
@@ -74,6 +75,33 @@ def test_a_customer_model_that_fails_masks_the_episode():
     assert truncated
     assert (reward, verdict.reward, verdict.masked) == (0.0, None, True)
     assert verdict.failure_class == "simulator"
+
+
+@pytest.mark.parametrize("broken", [ZeroDivisionError("a bug"), RecursionError("deep"), "a line"])
+@pytest.mark.parametrize("at", ["open", "reply"])
+def test_a_user_of_ones_own_that_crashes_masks_the_episode_as_a_simulator(broken, at):
+    class Broken(ScriptedUser):
+        async def fail(self):
+            if isinstance(broken, str):
+                return broken  # what no user may return
+            raise broken
+
+        async def open(self, dialogue):
+            return await (self.fail() if at == "open" else super().open(dialogue))
+
+        async def reply(self, dialogue, heard):
+            return await self.fail()
+
+    env = SupportDeskEnv(simulator=Broken())
+    if at == "open":
+        with pytest.raises(SimulatorError, match="crashed|must return a UserReply"):
+            env.reset(options={"task_id": TASK})
+        return
+    env.reset(options={"task_id": TASK})
+    _, reward, _, truncated, info = env.step("What is your email?")
+    assert (reward, truncated, info["truncation_reason"]) == (0.0, True, "fault")
+    assert (info["verdict"].failure_class, info["verdict"].masked) == ("simulator", True)
+    assert str(broken) in info["verdict"].reason
 
 
 def test_an_endpoint_or_a_mapping_is_connected_to_as_simulator():
