@@ -2,14 +2,22 @@
 
 The conversation itself never holds it (a judge, a simulator or a template would see it), so the
 client keeps it: by session, and by the place in the conversation at which the answer will stand.
+Whoever plays episodes releases their sessions; a simulator's client learns of no episode's end, so
+the sessions that were asked for longest ago are forgotten at some point.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from agentgym.client import Completion, Dialect
 from agentgym.types import Message
+
+
+_MOST_SESSIONS = 4096
+"""More than are in progress at once; without a bound, a run of days would keep every one."""
 
 
 class KeptReasoning:
@@ -21,7 +29,9 @@ class KeptReasoning:
 
     def __init__(self, dialect: Dialect) -> None:
         self._field = dialect.replay_reasoning
-        self._sessions: dict[str, dict[int, tuple[str, str]]] = {}
+        # Reentrant: the garbage collector may end an episode, and so release it, in here.
+        self._lock = threading.RLock()
+        self._sessions: OrderedDict[str, dict[int, tuple[str, str]]] = OrderedDict()
 
     def put_back(self, session: str | None, messages: Sequence[Message]) -> Sequence[Message]:
         """The conversation with each answer's reasoning beside it.
@@ -29,9 +39,10 @@ class KeptReasoning:
         A message that is no longer the answer that was given, since the conversation was shortened
         or changed, gets none.
         """
-        known = self._sessions.get(session, {}) if session is not None else {}
-        if not known:
+        if self._field == "never" or session is None:
             return messages
+        with self._lock:
+            known = dict(self._sessions.get(session, {}))
         restored = list(messages)
         for place, (answer, reasoning) in known.items():
             if place < len(restored) and _said(restored[place]) == answer:
@@ -43,12 +54,17 @@ class KeptReasoning:
     ) -> None:
         """Remember the reasoning behind the answer to a conversation."""
         if self._field != "never" and session is not None and completion.reasoning:
-            answers = self._sessions.setdefault(session, {})
-            answers[len(messages)] = (_said(completion.message), completion.reasoning)
+            said = _said(completion.message), completion.reasoning
+            with self._lock:
+                self._sessions.setdefault(session, {})[len(messages)] = said
+                self._sessions.move_to_end(session)
+                if len(self._sessions) > _MOST_SESSIONS:
+                    self._sessions.popitem(last=False)
 
     def forget(self, session: str) -> None:
         """Drop what is known of a session."""
-        self._sessions.pop(session, None)
+        with self._lock:
+            self._sessions.pop(session, None)
 
 
 def _said(message: Message) -> str:
