@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -112,19 +113,21 @@ def test_cancelled_wait_lets_the_time_go_on():
 
 
 async def test_queue_in_another_thread_and_loop_counts_as_one():
-    entered = asyncio.Event()
+    entered, seen = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     async def elsewhere() -> None:
         with queued():
             loop.call_soon_threadsafe(entered.set)
-            await asyncio.sleep(0.2)
+            await asyncio.to_thread(seen.wait)
 
     async with Deadline(60) as deadline:
         work = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(elsewhere())))
         await entered.wait()
-        assert deadline._waiting == 1
+        waiting = deadline._waiting
+        seen.set()
         await work
+        assert waiting == 1
         await asyncio.sleep(0)
         assert deadline._waiting == 0
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 from agentgym.traces import read_traces
 
@@ -47,7 +48,8 @@ def test_interrupt_cancels_waits_and_keeps_finished_traces(tmp_path):
     )
     assert process.stdout.readline() == "waiting\n"
     while not path.exists() or not path.read_text().endswith("\n"):
-        pass
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("stopped 2\n", "", 0)
