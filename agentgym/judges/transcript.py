@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field
 
 from agentgym.errors import JudgeError
 from agentgym.judges.escaping import cut_middle, quoted
+from agentgym.simulator import FAULTS
 from agentgym.types import Episode, Message, Record, ToolCall
 
 BEGIN = "<<<BEGIN TRANSCRIPT {id}>>>"
@@ -133,7 +134,9 @@ class _Entry:
 
 
 def _shown_on_request(episode: Episode, show: Collection[Shown]) -> Iterator[_Entry]:
-    given = {"reference": episode.task.reference, "outcome": episode.outcome or None}
+    # A simulator's refused replies never took place, and the policy may have provoked them.
+    outcome = {name: value for name, value in episode.outcome.items() if name != FAULTS}
+    given = {"reference": episode.task.reference, "outcome": outcome or None}
     for name in sorted(show):
         if given[name] is None:
             raise JudgeError(
