@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from agentgym.client import Completion, Dialect
 from agentgym.types import Message
 
-
 _MOST_SESSIONS = 4096
 """More than are in progress at once; without a bound, a run of days would keep every one."""
 
