@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentgym.errors import JudgeError
 from agentgym.judges import BEGIN, END, TranscriptLimits, render_transcript
 from agentgym.judges.escaping import defused, quoted
-from agentgym.testing.messages import calling, tool_call
 from agentgym.simulator import FAULTS
+from agentgym.testing.messages import calling, tool_call
 from agentgym.types import Episode, Task, ToolCall, Turn
 
 MARKER = re.compile(r"<<<(BEGIN|END) TRANSCRIPT ([0-9a-f]{16})>>>")
