@@ -131,8 +131,7 @@ class TaskSet:
         Raises:
             ConfigError: If the template finds no task in any world.
         """
-        chance = random.Random(f"{self._seed}/{family.name}/{number}").random()
-        wants_none = chance < family.template.none_share
+        wants_none = self._wants_none(family, number)
         for attempt in range(MOST_DRAWS):
             rng = random.Random(f"{self._seed}/{family.name}/{number}/{attempt}")
             state = family.catalogue.domain.records(rng)
@@ -143,6 +142,13 @@ class TaskSet:
             f"template {family.name} posed no task in {MOST_DRAWS} worlds; its pose() refuses too "
             "much, the domain's populate() gives too little, or none_share is wrong"
         )
+
+    def _wants_none(self, family: Family, number: int) -> bool:
+        """Whether there is to be no answer; so many of every ten tasks as the template says."""
+        ten, place = divmod(number, 10)
+        rng = random.Random(f"{self._seed}/{family.name}/none/{ten}")
+        count = int(10 * family.template.none_share + rng.random())
+        return place in rng.sample(range(10), count)
 
     def _dressed(
         self, family: Family, posed: Posed, state: State, rng: random.Random, *, wording: int

@@ -51,8 +51,30 @@ def test_none_is_a_small_share_of_every_familys_right_answers(drawn):
         for task_id, task in drawn.items()
         if not task.reference.answer.values
     )
-    assert max(nothing.values()) <= 9
+    assert max(nothing.values()) <= 0.5 * 12
     assert nothing.total() < 0.15 * len(drawn)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_every_ten_tasks_have_their_share_of_none_and_no_wording_tells(seed):
+    tasks = ToolWorldEnv(task_seed=seed, tasks_per_family=20).tasks
+    worded = Counter()
+    for family in tasks.families.values():
+        none = [not tasks.draw(family, number).reference.answer.values for number in range(20)]
+        for ten in (none[:10], none[10:]):
+            assert abs(sum(ten) - 10 * family.template.none_share) < 1, family.name
+        worded.update(number % 2 for number in range(20) if none[number])
+    assert abs(worded[0] - worded[1]) < 0.3 * worded.total()
+
+
+def test_no_number_is_the_answer_to_many_tasks_of_a_family(drawn):
+    """Otherwise always saying it would be worth something."""
+    numbers = Counter(
+        (task_id.rsplit("/", 1)[0], str(task.reference.answer))
+        for task_id, task in drawn.items()
+        if task.reference.answer.kind in ("number", "time") and task.reference.answer.values
+    )
+    assert max(numbers.values()) <= 3, numbers.most_common(3)
 
 
 def test_what_decides_a_task_can_only_be_known_by_looking(drawn):

@@ -97,7 +97,7 @@ def populate(rng: random.Random) -> dict[str, list[Row]]:
     days = dates(rng, 4)
     for key, title in zip(keys(rng, "ev", 32), rng.sample(titles, 32), strict=True):
         date, start = rng.choice(days), rng.randrange(16, 34) * 30
-        end = start + rng.choice((30, 45, 60, 90))
+        end = start + rng.choice((25, 30, 35, 40, 45, 50, 55, 60, 75, 90))
         clash = [event for event in events if _overlap(event, date, clock(start), clock(end))]
         free_rooms = [r for r in rooms if all(e["room_id"] != r["room_id"] for e in clash)]
         busy = {person for event in clash for person in event["attendees"]}
