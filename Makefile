@@ -36,7 +36,7 @@ test: lint unit e2e
 fast: lint unit
 
 unit: setup
-	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --dist=worksteal --cov --cov-report=term $(ARGS)
+	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --maxprocesses=8 --dist=worksteal --cov --cov-report=term $(ARGS)
 
 e2e: setup
 	$(VENV_PYTHON) -m pytest -m e2e $(ARGS)
