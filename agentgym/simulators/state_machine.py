@@ -57,7 +57,8 @@ class StateMachineTools:
         A refused call leaves the records as they were.
 
         Raises:
-            ToolError: If the call can't or may not be done.
+            ToolError: If the call can't or may not be done, or its numbers are too large to work
+                with: those are the caller's, and no fault of the simulator.
             SimulatorError: If no domain has the tool, or the domain's own functions crash.
         """
         action = self._actions.get(name)
@@ -70,7 +71,7 @@ class StateMachineTools:
             before = copied(world.state), copied(world.deleted)
         try:
             kind = self._entities[action.entity]
-            result = copied(action.run(kind, Records(world, self._entities), arguments))
+            result = copied(self._run(action, kind, world, arguments))
         except ToolError as refusal:
             if before is not None:
                 world.state, world.deleted = before
@@ -83,6 +84,25 @@ class StateMachineTools:
                 f"the domain's action {name!r} crashed: {type(error).__name__}: {error}"
             ) from error
         world.log.append({**entry, "result": copied(result)})
+        return result
+
+    def _run(
+        self, action: Action, kind: Entity, world: SimulatedWorld, arguments: Mapping[str, Any]
+    ) -> Any:
+        """The action's result, refused where its numbers overflow.
+
+        Raises:
+            ToolError: If the action refuses, or a number of the result is not finite.
+        """
+        try:
+            result = action.run(kind, Records(world, self._entities), arguments)
+            json.dumps(result, allow_nan=False)
+        except (OverflowError, ValueError) as error:
+            if isinstance(error, OverflowError) or "Out of range float" in str(error):
+                raise ToolError(
+                    f"Error: {action.name} can't work with numbers as large as these."
+                ) from error
+            raise
         return result
 
 
