@@ -66,7 +66,7 @@ class JsonSchema:
         """What is wrong with a JSON value, in words; empty if it is valid."""
         if nests_too_deep(value):
             return [f"nested more than {MAX_NESTING} levels deep"]
-        if odd := next(_non_finite(value), None):
+        if odd := next(non_finite(value), None):
             return [f"{odd} is not a JSON number"]
         try:
             found = self._validator.iter_errors(value)
@@ -152,15 +152,16 @@ def _follow(root: Any, reference: str) -> Any:
         seen.append(target["$ref"])
 
 
-def _non_finite(value: Any) -> Iterator[float]:
+def non_finite(value: Any) -> Iterator[float]:
+    """The numbers of a JSON value that JSON has no form for."""
     if isinstance(value, float) and not math.isfinite(value):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _non_finite(item)
+            yield from non_finite(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _non_finite(item)
+            yield from non_finite(item)
 
 
 def _in_words(error: ValidationError) -> str:

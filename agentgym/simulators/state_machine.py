@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym.errors import AgentGymError, ConfigError, SimulatorError, ToolError
+from agentgym.json_schema import non_finite
 from agentgym.simulator import SimulatedWorld
 from agentgym.simulators.domain import Action, Domain, Entity, Records, copied
 
@@ -94,15 +95,13 @@ class StateMachineTools:
         Raises:
             ToolError: If the action refuses, or a number of the result is not finite.
         """
+        too_large = ToolError(f"Error: {action.name} can't work with numbers as large as these.")
         try:
             result = action.run(kind, Records(world, self._entities), arguments)
-            json.dumps(result, allow_nan=False)
-        except (OverflowError, ValueError) as error:
-            if isinstance(error, OverflowError) or "Out of range float" in str(error):
-                raise ToolError(
-                    f"Error: {action.name} can't work with numbers as large as these."
-                ) from error
-            raise
+        except OverflowError as error:
+            raise too_large from error
+        if next(non_finite(result), None) is not None:
+            raise too_large
         return result
 
 

@@ -15,6 +15,7 @@ from agentgym.errors import ConfigError, SimulatorError, ToolError
 from agentgym.json_schema import JsonSchema
 from agentgym.simulator import SimulatedWorld, ToolSimulator
 from agentgym.simulators.domain import (
+    AMOUNT,
     COUNT,
     FLAG,
     NAMES,
@@ -411,6 +412,31 @@ def test_a_tool_of_no_domain_is_the_simulators_fault(world):
 def test_a_crash_in_a_domains_function_is_the_simulators_fault(world):
     with pytest.raises(SimulatorError, match="action 'crash' crashed: ZeroDivisionError"):
         ask(world, "crash")
+
+
+@pytest.mark.parametrize("count", [10**400, 10**308])
+def test_numbers_too_large_to_work_with_are_the_callers_fault(count):
+    """Otherwise a policy masks any episode that goes badly."""
+    box = Entity(name="box", key="box_id", prefix="bx", fields={"count": COUNT, "cost": AMOUNT})
+    buy = Create(
+        name="buy",
+        description="Buy.",
+        entity="box",
+        takes=("count",),
+        derive=lambda records, arguments: {"cost": 7.5 * arguments["count"]},
+    )
+    shop = Domain(
+        name="shop",
+        background="",
+        entities=(box,),
+        actions=(buy,),
+        populate=lambda rng: {"box": []},
+    )
+    world = shop.world(seed=0)
+    with pytest.raises(ToolError, match="buy can't work with numbers as large as these"):
+        run_inline(StateMachineTools(shop).call(world, "buy", {"count": count}))
+    assert world.state == {"box": {}}
+    assert "error" in world.log[0]
 
 
 def test_domains_that_share_a_name_are_refused():
