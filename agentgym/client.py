@@ -190,6 +190,13 @@ class Endpoint(Record):
             )
         return self
 
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_name(cls, variable: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise ValueError("must be the name of an environment variable, not the key itself")
+        return variable
+
     @field_validator("base_url")
     @classmethod
     def _is_http(cls, url: str) -> str:
@@ -233,6 +240,26 @@ def public_url(url: str) -> str:
 _SECRET_NAME = re.compile(
     r"key|token$|secret|password|passwd|auth|credential|bearer", re.IGNORECASE
 )
+
+
+def named_secrets(value: Any) -> list[str]:
+    """The texts inside a JSON value that stand under a name like a secret's."""
+    if isinstance(value, dict):
+        return [
+            text
+            for name, item in value.items()
+            for text in (_texts_in(item) if _SECRET_NAME.search(name) else named_secrets(item))
+        ]
+    if isinstance(value, list):
+        return [text for item in value for text in named_secrets(item)]
+    return []
+
+
+def _texts_in(value: Any) -> list[str]:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return [text for item in items for text in _texts_in(item)]
+    return [value] if isinstance(value, str) else []
 
 
 def _without_secrets(value: Any) -> Any:

@@ -39,7 +39,7 @@ from agentgym.types import Record
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _INNER: dict[str, type[Record]] = {"prices": Prices, "rate": RateLimits, "dialect": Dialect}
-_UNQUOTED = ("base_url", "extra_body")
+_UNQUOTED = ("base_url", "api_key_env", "extra_body")
 """Fields whose value may hold a secret, and isn't shown in an error."""
 
 

@@ -97,6 +97,13 @@ def test_missing_file_is_named(tmp_path):
         Roles.from_toml(tmp_path / "none.toml")
 
 
+def test_a_key_in_place_of_its_variables_name_is_refused_unshown():
+    values = {"base_url": "http://h/v1", "model": "m", "api_key_env": "sk-live-12345678"}
+    with pytest.raises(ConfigError, match="api_key_env: must be the name of") as caught:
+        read_endpoint(values)
+    assert "12345678" not in str(caught.value)
+
+
 def test_errors_show_no_secret():
     values = {"base_url": "ftp://user:hunter22@h/v1", "model": "m", "extra_body": ["sk-12345678"]}
     with pytest.raises(ConfigError) as caught:

@@ -234,7 +234,7 @@ class RolloutCommand:
             "base_url": public_url(policy.base_url) if policy else None,
             "tool_calls": "native" if policy is None or policy.dialect.tools else "text",
             "request_seed": policy is None or policy.dialect.seed,
-            "extra_body": policy.extra_body if policy else {},
+            "extra_body": policy.public().get("extra_body", {}) if policy else {},
             "simulator": self._roles.simulator.model if self._roles.simulator else None,
             "judge": self._roles.judge.model if self._roles.judge else None,
             "roles": self._roles.public(),

@@ -54,7 +54,7 @@ def connect(endpoint: EndpointLike, *, role: Role | None = None) -> ModelClient:
     else:
         raise ConfigError(
             f"{role or 'endpoint'}: expected an Endpoint, a mapping with base_url and model, or a "
-            f"client with complete(), got {endpoint!r:.100}"
+            f"client with complete(), got a {type(endpoint).__name__}"
         )
     return _maker.get()(endpoint)
 

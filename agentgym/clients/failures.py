@@ -6,6 +6,7 @@ model comes out. Keys and credentials in URLs never do.
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import math
@@ -15,11 +16,11 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urljoin, urlsplit
 
 import aiohttp
 
-from agentgym.client import Endpoint, public_url
+from agentgym.client import Endpoint, named_secrets, public_url
 from agentgym.clients.reply import BadReply, bad_reply
 from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
 
@@ -243,13 +244,26 @@ def api_key(variable: str) -> str:
 
 
 def secrets_of(endpoint: Endpoint) -> list[str]:
-    """What must never be shown: the key, and the password and query values in the URL."""
+    """What must never be shown.
+
+    The key, credentials and query values in the URL, and what stands in `extra_body` under a name
+    like a secret's.
+    """
     parts = urlsplit(endpoint.base_url)
     key = os.environ.get(endpoint.api_key_env, "")
-    values = [key.strip(), parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+    values = [key.strip(), *(value for _, value in parse_qsl(parts.query))]
+    if parts.username is not None:  # without a password, the name is the secret
+        values += [parts.password or parts.username, basic_credentials(parts)]
+    values += named_secrets(endpoint.extra_body)
     values += [unquote(value) for value in values] + [quote(value) for value in values]
     # Shorter ones (EMPTY, none, an API version's v1) would blot out ordinary text.
     return sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len)[::-1]
+
+
+def basic_credentials(url: SplitResult) -> str:
+    """User and password of a URL as they stand in an Authorization header (RFC 7617)."""
+    pair = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+    return base64.b64encode(pair.encode()).decode()
 
 
 def scrubbed(text: str, endpoint: Endpoint) -> str:

@@ -149,7 +149,7 @@ class Recording:
                     **entry,
                 }
             )
-            for secret in self._secrets:
+            for secret in sorted(self._secrets, key=len, reverse=True):  # one may hold another
                 line = line.replace(json.dumps(secret)[1:-1], REDACTED)
             try:
                 append_line(self._file, f"{line}\n".encode())

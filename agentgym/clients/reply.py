@@ -20,6 +20,9 @@ _NO_MONEY = re.compile(
     r"insufficient[_ ](quota|balance|credits?|funds)|billing_hard_limit", re.IGNORECASE
 )
 _DIED = ("abort", "error")  # finish reasons with which vLLM and gateways report their own failure
+QUOTED = 10_000
+"""Characters of a reply that go into an error. It is cut to size after secrets are taken out of it,
+or a secret that is cut in the middle would stay."""
 _THINK, _THOUGHT = "<think>", "</think>"
 _BYTES_PER_TOKEN = 4  # the usual rule of thumb for English; for estimates, which are marked as such
 
@@ -111,7 +114,7 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
         BadReply: If it is an error, or has no choice.
     """
     if not isinstance(body, Mapping):
-        raise BadReply(f"the reply is no JSON object: {body!r:.200}", retryable=True)
+        raise BadReply(f"the reply is no JSON object: {body!r:.{QUOTED}}", retryable=True)
     reported = body.get("usage")
     reported = reported if isinstance(reported, Mapping) else {}
     billed = read_usage(reported, request, None) if reported else None

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym.clients.reply import BadReply, text_of
+from agentgym.clients.reply import QUOTED, BadReply, text_of
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -85,7 +85,7 @@ class StreamedReply:
         text = line.decode("utf-8", "replace").strip("\r\ufeff")
         if not text:
             if self._data:
-                raise BadReply(f"an unreadable event: {self._data[:200]!r}", retryable=True)
+                raise BadReply(f"an unreadable event: {self._data[:QUOTED]!r}", retryable=True)
             self._event = ""
             return
         name, _, value = text.partition(":")

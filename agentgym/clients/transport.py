@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import base64
 import json
 import os
 import threading
@@ -20,7 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
@@ -29,8 +28,8 @@ from yarl import URL
 
 from agentgym import __version__
 from agentgym.client import Endpoint, public_url
-from agentgym.clients.failures import api_key, as_bad_reply, status_error
-from agentgym.clients.reply import BadReply
+from agentgym.clients.failures import api_key, as_bad_reply, basic_credentials, status_error
+from agentgym.clients.reply import QUOTED, BadReply
 from agentgym.clients.stream import StreamedReply
 from agentgym.errors import EndpointError
 
@@ -87,7 +86,9 @@ class LoopSession:
         query = f"?{parts.query}" if parts.query else ""
         path = f"{public_url(endpoint.base_url).rstrip('/')}/chat/completions"
         self._url = URL(path + query, encoded=True)
-        self._basic = _basic(parts.username, parts.password)
+        # Left in the URL, credentials get into logs.
+        has_user = parts.username is not None
+        self._basic = f"Basic {basic_credentials(parts)}" if has_user else None
         self._calls: set[asyncio.Timeout] = set()
         make_room_for_sockets(endpoint.max_concurrency)
         self._http = aiohttp.ClientSession(
@@ -214,18 +215,11 @@ def _decoded(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        text = data[:200].decode("utf-8", "replace")
+        text = data[:QUOTED].decode("utf-8", "replace")
         raise BadReply(
-            f"the reply is not JSON ({text!r}); is the base URL the API's root?", retryable=True
+            f"the reply is not JSON; is the base URL the API's root? It says {text!r}",
+            retryable=True,
         ) from error
-
-
-def _basic(user: str | None, password: str | None) -> str | None:
-    """Credentials in a URL as a header; left in the URL they get into logs."""
-    if user is None:
-        return None
-    pair = f"{unquote(user)}:{unquote(password or '')}".encode()
-    return f"Basic {base64.b64encode(pair).decode()}"
 
 
 def _proxy_of(scheme: str, host: str) -> str | None:

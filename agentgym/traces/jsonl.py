@@ -42,7 +42,8 @@ class TraceWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
-        self._secrets = tuple(secret for secret in secrets if secret)
+        # The longest first, since one may hold another.
+        self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

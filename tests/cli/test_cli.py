@@ -475,10 +475,11 @@ def test_secrets_of_request_fields_and_url_reach_no_file(
     server = model_server(says("search[s3cret-9]"))
     url = f"{server.url}?key=s3cret-9"
     args = ["-n", "1", "--max-turns", "1", "--out", "x", "--extra-body", "user=sk-test-123456"]
+    args += ["proxy_token=t0ken-of-mine"]
     code, out, err = agentgym_command(*SMALL, "--base-url", url, "--model", "m", *args)
     assert code == 0
     written = "".join(p.read_text() for p in (tmp_path / "x").iterdir())
-    for secret in ("sk-test-123456", "s3cret-9"):
+    for secret in ("sk-test-123456", "s3cret-9", "t0ken-of-mine"):
         assert secret not in written + out + err
     code, out, _ = agentgym_command(*SMALL, "--base-url", url, "--model", "m", *args, "--resume")
     assert code == 0, "the redacted config is the same run's"

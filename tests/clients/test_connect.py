@@ -140,3 +140,9 @@ def test_nothing_is_left_open_at_the_end_of_a_loop_or_of_the_process(code):
     assert (found.returncode, found.stdout) == (0, "hello hello hello\n"), found.stderr
     assert "Warning" not in found.stderr
     assert "Unclosed" not in found.stderr
+
+
+def test_what_is_no_endpoint_is_refused_unshown():
+    with pytest.raises(ConfigError, match="judge: expected an Endpoint, .* got a str") as caught:
+        connect("http://user:hunter22@h/v1", role="judge")
+    assert "hunter22" not in str(caught.value)

@@ -317,12 +317,16 @@ async def test_no_key_and_no_password_gets_into_the_file(file, monkeypatch):
     monkeypatch.setenv("KEY_OF_TEST", "sk-very-secret")
     client = ScriptedClient(["your key is sk-very-secret"])
     client.endpoint = Endpoint(
-        base_url="http://me:hunter2222@h/v1", model="m", api_key_env="KEY_OF_TEST", role="judge"
+        base_url="http://me:hunter2222@h/v1?key=sk-very-secret-too",
+        model="m",
+        api_key_env="KEY_OF_TEST",
+        role="judge",
     )
     recorder = RecordingClient(client, file)
     assert recorder.role == "judge"
-    await ask(recorder, "hunter2222")
+    await ask(recorder, "hunter2222, sk-very-secret-too")
     text = file.read_text()
+    assert "-too" not in text  # what is left of one secret when another is taken out of it
     assert "sk-very-secret" not in text
     assert "hunter2222" not in text
     assert json.loads(text)["completion"]["message"]["content"] == "your key is [redacted]"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from base64 import b64encode
 
 import pytest
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from agentgym.client import Endpoint, SamplingParams
 from agentgym.clients import ChatClient
 from agentgym.errors import EndpointError
 from agentgym.sync import run_on_background_loop
-from agentgym.testing.quirky import QuirkyServer, Reply, answer
+from agentgym.testing.quirky import QuirkyServer, Reply, Stream, answer
 
 ASK = [{"role": "user", "content": "Hi"}]
 SAMPLING = SamplingParams(max_tokens=64)
@@ -317,6 +318,45 @@ async def test_server_that_does_not_speak_http_is_an_error_that_may_pass(make_cl
 
 
 # --- secrets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("user", ["user:pa55word@", "t0ken-as-user@"])
+@pytest.mark.parametrize("at", [0, *range(100, 240, 20), 560, 580])
+async def test_no_echo_of_a_request_shows_a_secret_wherever_it_is_cut(
+    server, make_client, monkeypatch, user, at
+):
+    """J10: a debugging proxy that tells what it was sent."""
+    monkeypatch.setenv("SOME_KEY", "sk-test-12345")
+    secrets = [
+        "sk-test-12345",
+        "k3y-in-query",
+        "pa55word",
+        "t0ken-as-user",
+        "xtra-1234",
+        "n3sted-12",
+    ]
+    secrets += [b64encode(pair).decode() for pair in (b"user:pa55word", b"t0ken-as-user:")]
+
+    def echo(body):
+        query, headers = server.queries[-1], server.headers[-1]
+        word = user[:-1].rpartition(":")[2]
+        text = f"{'.' * at}{headers['Authorization']} {query} {body} {word} sk-test-12345"
+        status = len(server.requests)
+        return (400, text) if status == 1 else (200, text) if status == 2 else Stream(events=[text])
+
+    server.replies = [echo]
+    client = make_client(
+        base_url=server.url.replace("//", f"//{user}") + "?key=k3y-in-query",
+        api_key_env="SOME_KEY",
+        extra_body={"api_key": "xtra-1234", "provider": {"auth": [{"name": "n3sted-12"}]}},
+        max_retries=0,
+    )
+    for _ in range(3):
+        with pytest.raises(EndpointError) as caught:
+            await ask(client)
+        shown = f"{caught.value!s}{client!r}"
+        hinted = [secret for secret in secrets if secret[:6] in shown]
+        assert not hinted
 
 
 @pytest.mark.parametrize("quirk", ["401", "500", "cut", "hang", "nobody", "html"])
