@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -101,8 +102,8 @@ async def audit(
     """Put an environment's real calls to a simulator.
 
     An env whose `world` is a `SimulatedWorld` while an episode runs is audited with its declared
-    tools and records. For others, tools are declared from their specs, with result schemas inferred
-    from the real results, and the system prompt is all that the simulator knows beforehand.
+    tools and records. Where that declares no tools, or there is none, tools are declared from their
+    specs, with result schemas inferred from the real results, and the system prompt is background.
 
     Args:
         env: Has the real tools; it is reset and stepped.
@@ -213,7 +214,8 @@ def _worlds(
     )
     for call in episode.calls:
         if call.world is not None:
-            world = copy.deepcopy(call.world)
+            known = copy.deepcopy(call.world)
+            world = known if known.tools else dataclasses.replace(world, state=known.state)
         yield call, copy.deepcopy(world)
         if "result" in call.entry:
             draft = Draft(world)

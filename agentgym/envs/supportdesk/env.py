@@ -20,6 +20,7 @@ from agentgym.envs.supportdesk.consent import is_yes
 from agentgym.envs.supportdesk.desk import Desk
 from agentgym.envs.supportdesk.gates import support_gates
 from agentgym.envs.supportdesk.prompts import written_policy
+from agentgym.envs.supportdesk.service import records_of
 from agentgym.envs.supportdesk.store import Store, changes
 from agentgym.envs.supportdesk.tasks.table import (
     TASKS_PER_FAMILY,
@@ -42,7 +43,13 @@ from agentgym.judge import Judge
 from agentgym.judges.compose import Weighted
 from agentgym.judges.rubric import Rubric
 from agentgym.judges.rubric_judge import RubricJudge
-from agentgym.simulator import UserDialogue, UserReply, UserSimulator, refused_replies
+from agentgym.simulator import (
+    SimulatedWorld,
+    UserDialogue,
+    UserReply,
+    UserSimulator,
+    refused_replies,
+)
 from agentgym.simulators.scripted_user import ScriptedUser
 from agentgym.simulators.user import HostedUser, expects_an_answer, visible
 from agentgym.types import Message, Task, clean_text
@@ -178,6 +185,18 @@ class SupportDeskEnv(AgentEnv):
             else:
                 self.finish("user_gave_up" if dialogue.notes.get("gave_up") else "user_done")
         return ({"role": "user", "content": reply.text},) if reply.text else ()
+
+    @property
+    def world(self) -> SimulatedWorld | None:
+        """What the systems hold on the episode's customer, for audits of a tool simulator.
+
+        It declares no tools; None before `reset`.
+        """
+        if self.running is None:
+            return None
+        task = self.running.task.reference
+        records = records_of(self._desk.store, task.customer_id, also=task.look_up)
+        return SimulatedWorld(tools=(), seed=self._dialogue.seed, state=records)
 
     def outcome(self) -> dict[str, Any]:
         """What the episode changed in the database, the case file, and the user's refused lines."""

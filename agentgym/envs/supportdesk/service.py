@@ -129,6 +129,26 @@ def product(store: Store, product_id: str) -> dict[str, Any]:
     }
 
 
+def records_of(
+    store: Store, customer_id: str, *, also: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """What the systems hold on a customer, by kind and id, as the tools show it.
+
+    Args:
+        store: The database.
+        customer_id: Whose records.
+        also: Orders of others.
+    """
+    profile = customer(store, customer_id)
+    orders = {each: order(store, each) for each in dict.fromkeys((*profile["order_ids"], *also))}
+    products = {item["product_id"] for each in orders.values() for item in each["items"]}
+    return {
+        "customer": {customer_id: profile},
+        "order": orders,
+        "product": {product_id: product(store, product_id) for product_id in sorted(products)},
+    }
+
+
 # --- changing things ----------------------------------------------------------------------------
 
 
