@@ -308,7 +308,10 @@ def _judge(given: Any, *, fabricates: bool) -> Any:
 
 def _background(drawn: Drawn) -> str:
     """What a model has to know to make up a world in which the task makes sense."""
-    return f"{drawn.background}\n\nThe assistant who calls the tools was asked: {drawn.prompt}"
+    return (
+        f"{drawn.background}\n\nThe assistant who calls the tools was asked: {drawn.prompt}\n\n"
+        "The people and things named there exist in this world; the rest is for you to decide."
+    )
 
 
 def _check_whole(name: str, value: object, *, at_least: int | None = None) -> None:

@@ -378,6 +378,7 @@ def test_a_made_up_world_starts_empty_and_knows_what_was_asked():
     assert world.state == {}
     assert observation[-1]["content"] in world.background
     assert CATALOGUES["tracker"].domain.background in world.background
+    assert "things named there exist in this world" in world.background  # else it can't be done
 
 
 def test_a_made_up_result_that_breaks_its_schema_is_the_simulators_fault():
