@@ -157,7 +157,13 @@ class RolloutCommand:
         if args.task and args.n is not None:
             raise ConfigError("give either -n or --task")
         tasks = named_tasks(known, args.task) if args.task else first_tasks(known, args.n)
-        return plan_requests(tasks, samples=args.samples, seed=args.seed, done=self._done())
+        return plan_requests(
+            tasks,
+            samples=args.samples,
+            seed=args.seed,
+            done=self._done(),
+            whole_groups=env.scoring.judges_groups,
+        )
 
     def _done(self) -> set[tuple[str, int]]:
         from agentgym.traces import TraceFile

@@ -14,6 +14,7 @@ def plan_requests(
     samples: int = 1,
     seed: int = 0,
     done: Collection[tuple[str, int]] = (),
+    whole_groups: bool = False,
 ) -> list[EpisodeRequest]:
     """One request for every sample of every task that isn't done.
 
@@ -25,10 +26,14 @@ def plan_requests(
         samples: Rollouts per task; with more than one they form a group.
         seed: The run's seed.
         done: (task_id, sample) pairs to leave out.
+        whole_groups: Whether a task with any sample missing is played with all of them, for a judge
+            that compares them: what it said of some siblings is no measure for the others.
     """
     requests = []
     for task_id in task_ids:
         missing = [sample for sample in range(samples) if (task_id, sample) not in done]
+        if missing and whole_groups:
+            missing = list(range(samples))
         requests += [
             EpisodeRequest(
                 task_id=task_id,

@@ -15,7 +15,13 @@ from pydantic import Field
 
 from agentgym.client import Completion, ModelClient, SamplingParams
 from agentgym.deadline import Deadline
-from agentgym.errors import ContextOverflow, EmptyReply, EndpointError, ReplayMiss
+from agentgym.errors import (
+    ContextOverflow,
+    EmptyReply,
+    EndpointError,
+    ReplayMiss,
+    SimulatorError,
+)
 from agentgym.metering import Meter, charge, metered
 from agentgym.rollout.failure import Failure, OutOfTime, is_ours, record_of, text_of
 from agentgym.rollout.limits import Limits
@@ -25,6 +31,7 @@ from agentgym.rollout.request import derived_seed
 from agentgym.types import (
     Action,
     Episode,
+    FailureClass,
     Message,
     Record,
     ToolSpec,
@@ -166,7 +173,7 @@ class TurnLoop:
             return completion
         except EndpointError as error:
             billed = error.usage or Usage(calls=0)
-            uncharged = billed.model_copy(update={"failed_calls": billed.failed_calls + 1})
+            uncharged = billed.model_copy(update={"failed_calls": max(1, billed.failed_calls)})
             raise
         finally:
             if uncharged is not None and not meter.by_role:  # a client that charges nobody itself
@@ -207,7 +214,8 @@ class TurnLoop:
             if is_ours(error):
                 raise
             self.history.append(dict(completion.message))
-            failure = Failure("env", text_of(error))
+            whose: FailureClass = "simulator" if isinstance(error, SimulatorError) else "env"
+            failure = Failure(whose, text_of(error))
             if limit.deadline.is_over:
                 which = "episode_timeout_s" if limit.is_episodes else "turn_timeout_s"
                 failure = Failure("infra", f"{which} passed in the middle of an env step")

@@ -146,6 +146,25 @@ async def test_failed_policy_call_is_in_the_account():
     assert (usage.calls, usage.retries, usage.failed_calls) == (3, 2, 1)
 
 
+async def test_policy_call_that_was_not_sent_counts_once():
+    """A hosted client's error says that it failed, though there is nothing to charge for it."""
+    unsent = EndpointError("not sent", retryable=False, usage=Usage(calls=0, failed_calls=1))
+    (trace,) = await play(Engine(CounterEnv, client=ScriptedClient([unsent])))
+    usage = trace.usage["policy"]
+    assert (usage.calls, usage.failed_calls) == (0, 1)
+
+
+async def test_simulator_that_fails_around_a_step_is_not_the_envs_fault():
+    class Around(CounterEnv):
+        awaits = True
+
+        async def astep(self, action: Any) -> Any:
+            raise SimulatorError("no reply")
+
+    (trace,) = await play(Engine(Around, client=PaidClient(solve)))
+    assert (trace.failure_class, trace.reward) == ("simulator", None)
+
+
 async def test_failed_judgement_and_its_cost_are_in_the_account():
     down = EndpointError("down", retryable=True)
     (trace,) = await play(Engine(hosted(judge=(down,)), client=PaidClient(solve)))

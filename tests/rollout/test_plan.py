@@ -41,6 +41,14 @@ def test_resume_asks_for_exactly_what_is_missing():
     assert missing == plan_requests(TASKS)[12:]
 
 
+def test_resume_plays_a_half_done_group_as_a_whole_where_it_is_judged_as_one():
+    done = {*((task, k) for task in TASKS[:2] for k in range(4)), ("t/2", 0), ("t/2", 3)}
+    missing = plan_requests(TASKS[:4], samples=4, done=done, whole_groups=True)
+    assert missing == plan_requests(TASKS[:4], samples=4)[8:]
+    alone = plan_requests(TASKS[:4], samples=4, done=done)
+    assert [(r.sample, r.group_size) for r in alone[:2]] == [(1, 2), (2, 2)]
+
+
 def test_samples_of_a_task_form_a_group_with_one_seed():
     requests = plan_requests(TASKS[:2], samples=3, seed=5)
     assert [(r.task_id, r.sample, r.group) for r in requests[:4]] == [
