@@ -9,6 +9,7 @@ verdict rather than a number.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -208,6 +209,8 @@ class Scoring(Record):
             return _masked(episode, gates, blamed, f"{type(error).__name__}: {error}")
 
     def _settle(self, episode: Episode, score: Score, gates: dict[str, int]) -> Verdict:
+        if not math.isfinite(score.total):  # from `model_copy`, which validates nothing
+            raise JudgeError(f"{type(self.judge).__name__} gave a total of {score.total}")
         low, high = self.reward_range
         reward = score.total - sum(g.penalty for g in self.gates if gates[g.name])
         if any(g.floor for g in self.gates if gates[g.name]):

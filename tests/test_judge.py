@@ -196,6 +196,15 @@ def test_a_policys_failure_is_scored():
     assert (found.reward, found.masked) == (0.0, False)
 
 
+@pytest.mark.parametrize("total", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("gates", [(), (Gate(name="on", tripped=lambda e: True, floor=True),)])
+def test_a_total_that_is_no_number_is_neither_clipped_nor_pinned(total, gates):
+    score = Score(total=1.0).model_copy(update={"total": total})
+    found = verdict(score, gates=gates)
+    assert (found.reward, found.masked, found.failure_class) == (None, True, "judge")
+    assert f"gave a total of {total}" in found.reason
+
+
 def test_cancelling_the_judge_cancels():
     with pytest.raises(asyncio.CancelledError):
         verdict(asyncio.CancelledError())

@@ -83,7 +83,7 @@ class Verifier:
                 found = await found
         except JudgeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # grading scripts end with sys.exit
             raise JudgeError(
                 f"verifier {self.name!r} crashed: {type(error).__name__}: {error}"
             ) from error

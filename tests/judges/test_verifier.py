@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_a_crash_is_a_failed_judgement_and_a_failing_verdict_a_zero():
         run_inline(Verifier(crash).score(EPISODE))
     assert isinstance(error.value.__cause__, KeyError)
     assert score(False).total == 0.0
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize("code", [0, 1, None])
+def test_a_script_that_exits_is_a_crash_whatever_its_code(code, in_thread):
+    def script(episode):
+        sys.exit(code)
+
+    verifier = Verifier(script, in_thread=in_thread)
+    with pytest.raises(JudgeError, match="verifier 'script' crashed: SystemExit"):
+        asyncio.run(verifier.score(EPISODE))
 
 
 def test_its_own_judge_error_passes_as_it_is():
