@@ -8,6 +8,7 @@ environment.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from agentgym.types import Action, Messages, ToolSpec, clean_text
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _WORDS = ("red", "blue", "large", "small", "cotton", "steel", "light", "soft", "new", "classic")
+_DEEP = 4
 
 
 class MessageSpace(gymnasium.Space[Messages]):
@@ -123,6 +125,7 @@ class AssistantSpace(gymnasium.Space[Action]):
 
     def _sample_arguments(self, function: Mapping[str, Any]) -> dict[str, Any]:
         schema = function["parameters"]
+        defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
         arguments = {}
         for key, sub in schema.get("properties", {}).items():
             if key not in schema.get("required", ()) and self.np_random.random() < 0.5:
@@ -131,7 +134,7 @@ class AssistantSpace(gymnasium.Space[Action]):
             if choices is not None:
                 arguments[key] = choices[int(self.np_random.integers(len(choices)))]
             else:
-                arguments[key] = sample_json(sub, self.np_random, schema.get("$defs", {}))
+                arguments[key] = sample_json(sub, self.np_random, defs)
         return arguments
 
     def to_jsonable(self, sample_n: Iterable[Action]) -> list[Any]:
@@ -168,26 +171,32 @@ def is_message(value: Any, *, encodable: bool = True) -> bool:
 
 
 def sample_json(
-    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any]
+    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any], *, depth: int = 0
 ) -> Any:
-    """Draw a value of a JSON schema of the kind made from Python type hints."""
+    """Draw a value of a JSON schema of the kind made from Python type hints.
+
+    Below `_DEEP` levels only what is required is drawn, so that a schema that includes itself (a
+    tree of nodes) comes to an end.
+    """
     if "$ref" in schema:
-        return sample_json(defs[schema["$ref"].rsplit("/", 1)[-1]], rng, defs)
+        return sample_json(defs[schema["$ref"].rsplit("/", 1)[-1]], rng, defs, depth=depth)
     if "const" in schema:
         return schema["const"]
     if len(schema.get("allOf", ())) == 1:
-        return sample_json(schema["allOf"][0], rng, defs)
+        return sample_json(schema["allOf"][0], rng, defs, depth=depth)
     for key in ("enum", "examples"):
         if schema.get(key):
             return schema[key][int(rng.integers(len(schema[key])))]
     options = schema.get("anyOf") or schema.get("oneOf")
     if options:
-        return sample_json(options[int(rng.integers(len(options)))], rng, defs)
-    return _sample_typed(schema, rng, defs)
+        if depth > _DEEP:
+            options = [o for o in options if "$ref" not in o and "items" not in o] or options
+        return sample_json(options[int(rng.integers(len(options)))], rng, defs, depth=depth)
+    return _sample_typed(schema, rng, defs, depth)
 
 
 def _sample_typed(
-    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any]
+    schema: Mapping[str, Any], rng: np.random.Generator, defs: Mapping[str, Any], depth: int
 ) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "string")
     if isinstance(kind, list):
@@ -199,15 +208,22 @@ def _sample_typed(
     if kind in ("integer", "number"):
         return _sample_number(schema, rng, whole=kind == "integer")
     if kind == "array":
-        first = [sample_json(item, rng, defs) for item in schema.get("prefixItems", ())]
+        draw = functools.partial(sample_json, rng=rng, defs=defs, depth=depth + 1)
+        first = [draw(item) for item in schema.get("prefixItems", ())]
         least = max(int(schema.get("minItems", 0)), len(first))
         most = max(int(schema.get("maxItems", least + 2)), least)
+        if depth > _DEEP or schema.get("items") is False:
+            most = least
         count = int(rng.integers(least, most + 1)) - len(first)
         items = schema.get("items") or {}
-        return first + [sample_json(items, rng, defs) for _ in range(count)]
+        return first + [draw(items) for _ in range(count)]
     if kind == "object":
+        draw = functools.partial(sample_json, rng=rng, defs=defs, depth=depth + 1)
+        required = schema.get("required", ())
         return {
-            key: sample_json(sub, rng, defs) for key, sub in schema.get("properties", {}).items()
+            key: draw(sub)
+            for key, sub in schema.get("properties", {}).items()
+            if depth <= _DEEP or key in required
         }
     text = _words(rng)
     most = schema.get("maxLength", len(text))

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from agentgym.schema_tool import SchemaTool
 from agentgym.spaces import AssistantSpace, MessageSpace, sample_json
 from agentgym.testing.envs import CounterEnv
 from agentgym.testing.messages import calling, raw_call
@@ -178,3 +179,34 @@ def test_sampled_integers_keep_their_bounds(low, width, exclusive, seed):
     value = sample_json(schema, np.random.default_rng(seed), {})
     assert isinstance(value, int)
     assert low <= value <= high
+
+
+@pytest.mark.parametrize("home", ["$defs", "definitions"])
+def test_a_schema_that_includes_itself_is_sampled_to_an_end(home):
+    node = {"$ref": f"#/{home}/node"}
+    schema = {
+        "type": "object",
+        "properties": {"root": node},
+        "required": ["root"],
+        home: {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "first": node,
+                    "last": {"anyOf": [node, {"type": "null"}]},
+                    "children": {"type": "array", "items": node},
+                },
+                "required": ["name", "last"],
+            }
+        },
+    }
+    tool = SchemaTool("plant", "Plant a tree.", schema, handler=lambda arguments: None)
+    space = AssistantSpace([tool.spec], seed=0)
+    for _ in range(5):
+        tool.read(space.sample()["tool_calls"][0]["function"]["arguments"])
+
+
+def test_a_closed_tuple_is_sampled_without_more_items():
+    schema = {"type": "array", "prefixItems": [{"type": "integer"}], "items": False}
+    assert all(len(sample_json(schema, np.random.default_rng(n), {})) == 1 for n in range(9))
