@@ -12,7 +12,9 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 from agentgym.errors import ConfigError
@@ -69,8 +71,9 @@ class JsonSchema:
         if odd := next(non_finite(value), None):
             return [f"{odd} is not a JSON number"]
         try:
-            found = self._validator.iter_errors(value)
-            return [_in_words(error) for _, error in zip(range(MOST_FAULTS), found, strict=False)]
+            with _remembering():
+                found = zip(range(MOST_FAULTS), self._validator.iter_errors(value), strict=False)
+                return [_in_words(error) for _, error in found]
         except (ArithmeticError, RecursionError, ValueError) as error:  # 1e999 as a multiple of 3
             return [f"can't be checked ({type(error).__name__}: {error})"[:LONGEST_FAULT]]
 
@@ -82,7 +85,8 @@ class JsonSchema:
         object or a list.
         """
         try:
-            return _exact(value, self.schema, self._validator)
+            with _remembering():
+                return _exact(value, self._validator.schema, self._validator)
         except RecursionError:  # a schema whose alternatives include itself
             return value
 
@@ -105,7 +109,8 @@ def _validator(text: str) -> Validator:
         ) from error
     for reference in _references(schema):
         _follow(schema, reference)
-    return cls(schema)
+    # Without "$schema", by which the validator of a subschema would be chosen anew.
+    return _remembering_class(cls)({k: v for k, v in schema.items() if k != "$schema"})
 
 
 def _references(schema: Any) -> Iterator[Any]:
@@ -225,11 +230,15 @@ def _exact_members(
 def _exact_in_one_of(value: Any, options: Any, validator: Validator) -> Any:
     """The first reading of a value that one of the options takes, as it stands if possible."""
     as_given = ((option, value) for option in options)
-    readings = ((option, _exact(value, option, validator)) for option in options)
+    readings = ((option, _reading(value, option, validator)) for option in options)
     for option, reading in itertools.chain(as_given, readings):
-        if validator.evolve(schema=option).is_valid(reading):
+        if _fits(validator, reading, option):
             return reading
     return value
+
+
+def _reading(value: Any, option: Any, validator: Validator) -> Any:
+    return _once("reading", value, option, lambda: _exact(value, option, validator))
 
 
 def _exact_scalar(text: str, kinds: Any) -> Any:
@@ -263,3 +272,60 @@ def rebased(schema: Any, root: str) -> Any:
         elif key not in ("$id", "$schema"):  # an identity of its own would move its references
             moved[key] = value if key in _DATA else rebased(value, root)
     return moved
+
+
+# --- alternatives, in linear time ---------------------------------------------------------------
+#
+# A filter such as {"op": "not", "args": [...]}, whose args are filters, is an anyOf of objects with
+# the same anyOf inside. Tried as the standard says it, three kinds nested twenty times are three
+# thousand million attempts, and whoever makes a call chooses how deep. So it is remembered, within
+# one check, whether a value fits an alternative, and how it reads as one.
+
+_memo: ContextVar[dict[tuple[str, int, int], tuple[Any, Any]]] = ContextVar("json_schema_memo")
+
+
+@contextmanager
+def _remembering() -> Iterator[None]:
+    token = _memo.set({})
+    try:
+        yield
+    finally:
+        _memo.reset(token)
+
+
+def _once(kind: str, value: Any, schema: Any, compute: Callable[[], Any]) -> Any:
+    """What was computed for this value and this schema; both live as long as the memory."""
+    memo, key = _memo.get(), (kind, id(value), id(schema))
+    if key not in memo:
+        memo[key] = (value, compute())
+    return memo[key][1]
+
+
+def _fits(validator: Any, value: Any, schema: Any) -> bool:
+    fits: bool = _once(
+        "fits", value, schema, lambda: validator.evolve(schema=schema).is_valid(value)
+    )
+    return fits
+
+
+def _any_of(validator: Any, options: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError
+
+    if not any(_fits(validator, value, option) for option in options):
+        yield ValidationError("fits none of the alternatives")
+
+
+def _one_of(validator: Any, options: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError
+
+    if sum(_fits(validator, value, option) for option in options) != 1:
+        yield ValidationError("must fit exactly one of the alternatives")
+
+
+@functools.cache
+def _remembering_class(cls: type[Validator]) -> Callable[[Any], Validator]:
+    from jsonschema import validators
+
+    extend: Any = validators.extend  # untyped upstream
+    made: type[Validator] = extend(cls, {"anyOf": _any_of, "oneOf": _one_of})
+    return made

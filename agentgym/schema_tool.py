@@ -52,6 +52,16 @@ def parameters_schema(parameters: Mapping[str, Any], *, where: str) -> JsonSchem
                 f"{where}, parameter {key!r}: has no type, so calls can't be checked; give "
                 f'{{"type": …}}, an enum or anyOf'
             )
+    unnamed = [key for key in schema.get("required", ()) if key not in schema["properties"]]
+    if (
+        unnamed
+        and schema.get("additionalProperties") is False
+        and "patternProperties" not in schema
+    ):
+        raise ConfigError(
+            f"{where}: {', '.join(unnamed)} is required but not among the properties, so that no "
+            "call would be valid; declare it, or take it out of required"
+        )
     return checked
 
 

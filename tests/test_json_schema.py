@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from agentgym.errors import ConfigError
 from agentgym.json_schema import LONGEST_FAULT, MOST_FAULTS, JsonSchema, rebased
@@ -119,3 +122,45 @@ def test_the_authors_order_stays():
     names = ["zebra", "apple", "mango"]
     schema = JsonSchema({"properties": {name: {"type": "string"} for name in names}}, where="t")
     assert list(schema.schema["properties"]) == names
+
+
+def tagged(word: str = "anyOf") -> dict:
+    """A filter: a number, or a word with filters."""
+    node = {"$ref": "#/$defs/filter"}
+
+    def kind(op):
+        properties = {"op": {"const": op}, "args": {"type": "array", "items": node}}
+        return {"type": "object", "properties": properties, "required": ["op", "args"]}
+
+    kinds = [kind("and"), kind("or"), kind("not"), {"type": "integer"}]
+    return {"$defs": {"filter": {word: kinds}}, "$ref": "#/$defs/filter"}
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+@pytest.mark.parametrize(("leaf", "read"), [("7", 7), (7, 7), ("seven", None)])
+def test_alternatives_inside_each_other_are_each_tried_once(word, leaf, read):
+    """Nested 30 times, three kinds of filter have 200 million million ways to be tried."""
+    checked = JsonSchema(tagged(word), where="filter")
+    value, expected = leaf, read
+    for _ in range(30):
+        value, expected = {"op": "not", "args": [value]}, {"op": "not", "args": [expected]}
+    got = checked.exact(value)
+    assert got == (value if read is None else expected)
+    assert bool(checked.faults(got)) == (read is None)
+
+
+FILTERS = st.recursive(
+    st.sampled_from([1, 2.0, "3", "x", None, True]),
+    lambda inner: st.fixed_dictionaries(
+        {"op": st.sampled_from(["and", "or", "xor"]), "args": st.lists(inner, max_size=3)}
+    ),
+    max_leaves=6,
+)
+
+
+@given(FILTERS, st.sampled_from(["anyOf", "oneOf"]))
+def test_alternatives_are_judged_as_the_standard_has_it(value, word):
+    schema = tagged(word)
+    schema["$defs"]["filter"][word].append({"type": "number"})  # an integer fits two
+    plain = Draft202012Validator(schema)
+    assert bool(JsonSchema(schema, where="filter").faults(value)) == (not plain.is_valid(value))

@@ -234,3 +234,11 @@ def test_reading_gives_valid_arguments_or_a_text_and_never_anything_else(argumen
         return
     assert JsonSchema(PARAMETERS, where="t").faults(read) == []
     assert tool.read(read) == read  # nothing is left to coerce
+
+
+def test_a_required_parameter_that_is_not_declared_is_refused():
+    """No call could ever be valid."""
+    parameters = {"properties": {"a": {"type": "string"}}, "required": ["a", "b"]}
+    with pytest.raises(ConfigError, match="b is required but not among the properties"):
+        SchemaTool("find", "Find.", parameters, handler=dict)
+    SchemaTool("find", "Find.", {**parameters, "additionalProperties": True}, handler=dict)
