@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import agentgym
 from agentgym.cli._columns import cost_line, figure
@@ -63,26 +64,21 @@ class RescoreCommand:
         Returns:
             0; 1 if traces were judged and none of them could be scored; 130 after Ctrl-C.
         """
-        from agentgym.traces import TraceFile
-
-        traces = list(TraceFile(self._source))
-        if not traces:
-            raise DataError(f"{self._source} has no traces")
-        done = self._done(traces)
-        missing = [trace for trace in traces if trace.trace_id not in done]
+        originals = self._originals()
+        done = self._done(originals)
         try:
-            asyncio.run(self._judge(missing))
+            asyncio.run(self._judge(originals, done))
         except KeyboardInterrupt:
             print("agentgym: interrupted; the same command judges the rest", file=sys.stderr)
             return 130
-        found = self._done(traces)
-        self._write_all([found[trace.trace_id] for trace in traces])
-        return self._report(traces, found)
+        self._write_all(originals)
+        return self._report()
 
-    async def _judge(self, missing: Sequence[Trace]) -> None:
+    async def _judge(self, originals: Mapping[str, Original], done: Collection[str]) -> None:
         from agentgym.clients.failures import secrets_of
         from agentgym.traces import TraceWriter
 
+        missing = [trace_id for trace_id in originals if trace_id not in done]
         if self._named is not None and missing:
             await self._named.preflight()
         secrets = secrets_of(self._named.endpoint) if self._named is not None else ()
@@ -91,25 +87,32 @@ class RescoreCommand:
             TraceWriter(self._partial, secrets=secrets) as writer,
             Counting("traces", len(missing), quiet=self._args.quiet) as counting,
         ):
-            for spec in dict.fromkeys(trace.env_spec for trace in missing):
-                batch = [trace for trace in missing if trace.env_spec == spec]
-                async for result in self._rescored(spec, batch):
+            for spec in dict.fromkeys(originals[trace_id].spec for trace_id in missing):
+                chosen = {t for t in missing if originals[t].spec == spec}
+                async for result in self._rescored(spec, chosen, originals):
                     writer.write(result.trace)
                     failed += result.judged and not result.trace.scored
                     counting.add(f"{failed} failed" if failed else "")
 
-    async def _rescored(self, spec: str, traces: Sequence[Trace]) -> AsyncIterator[Rescored]:
+    async def _rescored(
+        self, spec: str, chosen: set[str], originals: Mapping[str, Original]
+    ) -> AsyncIterator[Rescored]:
         from agentgym.judges.rescore import Rescoring
 
         home = TaskHome(spec)
         try:
+            scoring = home.scoring if self._named is None else home.scoring_by(self._named.judge)
+            if scoring.judges_groups:  # a group is compared whole, or not at all
+                groups = {originals[trace_id].group for trace_id in chosen}
+                chosen = {t for t, o in originals.items() if o.spec == spec and o.group in groups}
             rescoring = Rescoring(
-                home.scoring if self._named is None else home.scoring_by(self._named.judge),
+                scoring,
                 task_of=home.task_of,
                 only_failed=self._args.only_failed,
                 concurrency=self._args.concurrency,
                 note=self._note,
             )
+            traces = (trace for trace in self._traces(self._source) if trace.trace_id in chosen)
             async for result in rescoring.run(traces):
                 yield result
         finally:
@@ -117,36 +120,69 @@ class RescoreCommand:
 
     # --- files --------------------------------------------------------------------------------
 
-    def _done(self, traces: Sequence[Trace]) -> dict[str, Trace]:
-        """What an earlier run has judged, by trace id.
+    def _traces(self, path: Path) -> Iterator[Trace]:
+        """The traces of a file, read as they are needed; torn lines were told at the first look."""
+        from agentgym.traces import read_traces
 
-        Args:
-            traces: The originals.
+        return read_traces(path, on_torn=lambda _: None)
+
+    def _originals(self) -> dict[str, Original]:
+        """What must be known of the traces to be judged, by their id and in their order.
+
+        Raises:
+            DataError: If there are none, or two of one id.
+        """
+        from agentgym.judges.rescore import is_wanted
+        from agentgym.traces import read_traces
+
+        found: dict[str, Original] = {}
+        for trace in read_traces(self._source):
+            if trace.trace_id in found:
+                raise DataError(
+                    f"{self._source} has the trace {trace.trace_id} twice, so that their verdicts "
+                    "can't be told apart; leave one out"
+                )
+            found[trace.trace_id] = Original(
+                spec=trace.env_spec,
+                group=trace.group or trace.trace_id,
+                verdicts=_verdicts(trace),
+                wanted=is_wanted(trace, only_failed=self._args.only_failed),
+            )
+        if not found:
+            raise DataError(f"{self._source} has no traces")
+        return found
+
+    def _done(self, originals: Mapping[str, Original]) -> set[str]:
+        """The ids of what an earlier run has judged, or rightly left alone.
 
         Raises:
             ConfigError: If it judged others, or in another way.
         """
-        from agentgym.traces import TraceFile
+        from agentgym.traces import read_traces
 
+        done: set[str] = set()
         if not self._partial.exists():
-            return {}
-        found = {trace.trace_id: trace for trace in TraceFile(self._partial)}
-        originals = {trace.trace_id: trace for trace in traces}
-        for trace_id, trace in found.items():
-            old = originals.get(trace_id)
-            judged = old is None or trace.metadata != old.metadata
-            if judged and (old is None or trace.metadata.get(_NOTE) != self._note):
+            return done
+        for trace in read_traces(self._partial):
+            old = originals.get(trace.trace_id)
+            judged = old is None or _verdicts(trace) > old.verdicts
+            if old is None or (judged and trace.metadata.get(_NOTE) != self._note):
                 raise ConfigError(
                     f"{self._partial} was begun with another file, judge, rubric or version; go "
                     "on with those, or remove it to start over"
                 )
-        return found
+            if judged or not old.wanted:
+                done.add(trace.trace_id)
+        return done
 
-    def _write_all(self, traces: Sequence[Trace]) -> None:
-        """Give the new file its name, whole, and forget the partial one."""
-        fresh = self._out.with_name(f".{self._out.name}.{os.getpid()}")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.writelines(trace.to_json_line() for trace in traces)
+    def _write_all(self, order: Iterable[str]) -> None:
+        """Give the new file its name, whole and in order, and forget the partial one."""
+        fresh = self._out.with_name(f".{self._out.name}.new")
+        with self._partial.open("rb") as partial, fresh.open("wb") as file:
+            places = _last_lines(partial)
+            for trace_id in order:
+                partial.seek(places[trace_id])
+                file.write(partial.readline())
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._out)
@@ -154,21 +190,52 @@ class RescoreCommand:
 
     # --- reporting ----------------------------------------------------------------------------
 
-    def _report(self, before: Sequence[Trace], now: dict[str, Trace]) -> int:
+    def _report(self) -> int:
         from agentgym.judges.rescore import Rescored, summary_of
 
-        results = [
-            Rescored(
-                trace=now[old.trace_id],
-                before=old.verdict,
-                judged=now[old.trace_id].metadata != old.metadata,
-            )
-            for old in before
-        ]
-        summary = summary_of(results)
+        pairs = zip(self._traces(self._source), self._traces(self._out), strict=True)
+        summary = summary_of(
+            Rescored(trace=new, before=old.verdict, judged=_verdicts(new) > _verdicts(old))
+            for old, new in pairs
+        )
         print("\n".join(_lines(summary)))
         print(f"\n{self._out}")
-        return int(bool(summary.judged) and not any(r.judged and r.trace.scored for r in results))
+        failed = summary.still_failed + summary.newly_failed
+        if failed:
+            print(
+                f"agentgym: {failed} without a verdict; `agentgym judge rescore {self._out} "
+                "--only-failed --out …` with the same judge asks about those once more",
+                file=sys.stderr,
+            )
+        return int(bool(summary.judged) and failed == summary.judged)
+
+
+class Original(NamedTuple):
+    """What must be known of a trace to be judged, without holding it."""
+
+    spec: str
+    group: str
+    verdicts: int
+    """How many it has had."""
+    wanted: bool
+    """Whether it is to be judged."""
+
+
+def _verdicts(trace: Trace) -> int:
+    from agentgym.judges.rescore import PREVIOUS_VERDICTS
+
+    return len(trace.metadata.get(PREVIOUS_VERDICTS, ()))
+
+
+def _last_lines(file: BinaryIO) -> dict[str, int]:
+    """Where the last line of each trace begins."""
+    places: dict[str, int] = {}
+    position = 0
+    for line in file:
+        with contextlib.suppress(ValueError):  # a torn line
+            places[json.loads(line)["trace_id"]] = position
+        position += len(line)
+    return places
 
 
 def _lines(summary: RescoreSummary) -> Iterator[str]:

@@ -13,9 +13,8 @@ numbers in one file would be two scales in one mean.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pydantic import Field, ValidationError
@@ -46,6 +45,16 @@ def is_judgeable(trace: Trace) -> bool:
     """Whether the episode was played to its end, so that a judge has something to look at."""
     blame = trace.failure_class if trace.verdict.masked else None
     return blame in (None, "judge", "policy") and trace.terminated != trace.truncated
+
+
+def is_wanted(trace: Trace, *, only_failed: bool) -> bool:
+    """Whether a trace is to be judged again.
+
+    Args:
+        trace: The trace.
+        only_failed: Leave it alone if its judge didn't fail.
+    """
+    return is_judgeable(trace) and (trace.verdict.judge_failed or not only_failed)
 
 
 def episode_of(trace: Trace, task: Task | None = None) -> Episode:
@@ -130,27 +139,36 @@ class RescoreSummary(Record):
 
 
 def summary_of(results: Iterable[Rescored]) -> RescoreSummary:
-    """Add up what judging again changed."""
-    every = list(results)
-    again = [r for r in every if r.judged]
-    both = [(r.before.reward, r.trace.reward) for r in every]
-    pairs = [(old, new) for old, new in both if old is not None and new is not None]
+    """Add up what judging again changed; takes one result at a time."""
+    counts = {
+        name: 0 for name, field in RescoreSummary.model_fields.items() if field.annotation is int
+    }
+    both = 0
+    total_before = total_now = 0.0
     spent: dict[str, Usage] = {}
-    for result in again:
-        for role, usage in result.trace.verdict.spent.items():
+    for result in results:
+        old, new = result.before, result.trace.verdict
+        counts["n"] += 1
+        counts["solved_before"] += old.correct is True
+        counts["solved_now"] += new.correct is True
+        if old.reward is not None and new.reward is not None:
+            both += 1
+            counts["changed"] += old.reward != new.reward
+            total_before += old.reward
+            total_now += new.reward
+        if not result.judged:
+            counts["not_judgeable"] += not is_judgeable(result.trace)
+            continue
+        counts["judged"] += 1
+        counts["newly_scored"] += old.masked and not new.masked
+        counts["still_failed"] += old.masked and new.masked
+        counts["newly_failed"] += not old.masked and new.masked
+        for role, usage in new.spent.items():
             spent[role] = spent[role] + usage if role in spent else usage
     return RescoreSummary(
-        n=len(every),
-        judged=len(again),
-        not_judgeable=sum(not is_judgeable(r.trace) for r in every if not r.judged),
-        newly_scored=sum(r.before.masked and r.trace.scored for r in again),
-        still_failed=sum(r.before.masked and not r.trace.scored for r in again),
-        newly_failed=sum(not r.before.masked and not r.trace.scored for r in again),
-        changed=sum(old != new for old, new in pairs),
-        solved_before=sum(r.before.correct is True for r in every),
-        solved_now=sum(r.trace.verdict.correct is True for r in every),
-        mean_reward_before=sum(old for old, _ in pairs) / len(pairs) if pairs else None,
-        mean_reward_now=sum(new for _, new in pairs) / len(pairs) if pairs else None,
+        **counts,
+        mean_reward_before=total_before / both if both else None,
+        mean_reward_now=total_now / both if both else None,
         spent=spent,
     )
 
@@ -190,43 +208,40 @@ class Rescoring:
     async def run(self, traces: Iterable[Trace]) -> AsyncIterator[Rescored]:
         """Judge traces, and give each back as soon as it is ready, in any order.
 
-        Traces that share a group are judged together if the judge compares them.
+        Traces are taken as they are needed, so there may be more of them than memory holds. Those
+        that share a group are judged together if the judge compares them, and all held until then.
         """
-        chosen: list[list[Trace]] = []
-        rest: list[list[Trace]] = []
-        for batch in self._batches(traces):
-            wanted = any(self._is_wanted(trace) for trace in batch)
-            (chosen if wanted else rest).append(batch)
-        for batch in rest:
-            for trace in batch:
-                yield Rescored(trace=trace, before=trace.verdict, judged=False)
-        waiting = iter(chosen)
         running: set[asyncio.Task[list[Rescored]]] = set()
         try:
-            while True:
-                for batch in itertools.islice(waiting, self._concurrency - len(running)):
-                    running.add(asyncio.create_task(self._judged(batch)))
-                if not running:
-                    return
-                done, running = await asyncio.wait(running, return_when="FIRST_COMPLETED")
-                for task in done:
-                    for result in task.result():
+            for batch in self._batches(traces):
+                if not any(self._is_wanted(trace) for trace in batch):
+                    for trace in batch:
+                        yield Rescored(trace=trace, before=trace.verdict, judged=False)
+                    continue
+                running.add(asyncio.create_task(self._judged(batch)))
+                if len(running) == self._concurrency:
+                    done, running = await asyncio.wait(running, return_when="FIRST_COMPLETED")
+                    for result in _results_of(done):
                         yield result
+            while running:
+                done, running = await asyncio.wait(running, return_when="FIRST_COMPLETED")
+                for result in _results_of(done):
+                    yield result
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _batches(self, traces: Iterable[Trace]) -> list[list[Trace]]:
+    def _batches(self, traces: Iterable[Trace]) -> Iterator[list[Trace]]:
         if not self._scoring.judges_groups:
-            return [[trace] for trace in traces]
+            return ([trace] for trace in traces)
         groups: dict[str, list[Trace]] = {}
         for trace in traces:
             groups.setdefault(trace.group or trace.trace_id, []).append(trace)
-        return list(groups.values())
+        return iter(groups.values())
 
     def _is_wanted(self, trace: Trace) -> bool:
-        return is_judgeable(trace) and (trace.verdict.judge_failed or not self._only_failed)
+        return is_wanted(trace, only_failed=self._only_failed)
 
     async def _judged(self, batch: Sequence[Trace]) -> list[Rescored]:
         whole = [trace for trace in batch if is_judgeable(trace)]
@@ -252,6 +267,10 @@ class Rescoring:
         return Rescored(
             trace=with_verdict(trace, verdict, note=self._note), before=trace.verdict, judged=True
         )
+
+
+def _results_of(done: Iterable[asyncio.Task[list[Rescored]]]) -> Iterator[Rescored]:
+    return (result for task in done for result in task.result())
 
 
 async def rescore(

@@ -10,12 +10,17 @@ import sys
 import threading
 import time
 
+import gymnasium
 import pytest
 
+from agentgym.clients import ScriptedClient
+from agentgym.judge import Score, Scoring
 from agentgym.judges.gold import GoldSet
 from agentgym.judges.prompt import judge_messages
 from agentgym.judges.rescore import PREVIOUS_VERDICTS
 from agentgym.judges.rubric import DEFAULT_RUBRIC
+from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.testing.envs import QuizEnv
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter, read_traces
 from agentgym.types import Verdict
@@ -299,6 +304,96 @@ def test_only_failed_judges_those_and_keeps_the_rest(judge, traces, tmp_path):
     assert new[0] == given[0]
     assert "newly scored   1" in out
     assert "not judgeable  1" in out
+
+
+def test_traces_without_a_verdict_are_told_with_the_command_that_asks_again(
+    judge, traces, tmp_path
+):
+    answers = iter([reply("no idea")] * 2)
+    code, _, err = judge(
+        *("rescore", str(traces), "--concurrency", "1", "--out", "new.jsonl"),
+        answer=lambda body: (
+            (200, next(answers, verdict_of(body, task_solved=True, grounded=True)))
+            if "TRANSCRIPT" in body["messages"][-1]["content"]
+            else strict(body)
+        ),
+    )
+    assert code == 0
+    assert "1 without a verdict; `agentgym judge rescore new.jsonl --only-failed" in err
+    assert [t.scored for t in read_traces(tmp_path / "new.jsonl")] == [False] + [True] * 4
+
+
+def test_a_file_with_a_trace_twice_is_refused_before_any_call(judge, traces, tmp_path):
+    twice = tmp_path / "twice.jsonl"
+    twice.write_bytes(traces.read_bytes() * 2)
+    code, _, err = judge("rescore", str(twice), "--out", "new.jsonl", answer=None)
+    assert code == 1
+    assert_one_line(err)
+    assert "has the trace" in err
+    assert "twice" in err
+
+
+def test_what_an_earlier_run_left_alone_is_judged_if_this_one_wants_it(judge, traces, tmp_path):
+    """A run of --only-failed that was killed, and then one without it."""
+    (first, *_) = read_traces(traces)
+    with TraceWriter(tmp_path / "new.jsonl.partial") as writer:
+        writer.write(first)
+    code, out, _ = judge("rescore", str(traces), "--out", "new.jsonl")
+    assert code == 0
+    assert "5 judged again" in out
+    assert all(PREVIOUS_VERDICTS in t.metadata for t in read_traces(tmp_path / "new.jsonl"))
+
+
+def test_a_killed_rescore_leaves_at_most_a_torn_line_which_is_judged_again(
+    agentgym_command, traces, tmp_path
+):
+    command = ("judge", "rescore", str(traces), "--quiet", "--out")
+    assert agentgym_command(*command, "whole.jsonl")[0] == 0
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "new.jsonl.partial").write_bytes(lines[3] + lines[0] + lines[2][:500])
+    (tmp_path / ".new.jsonl.new").write_bytes(lines[0][:99])
+    code, out, _ = agentgym_command(*command, "new.jsonl")
+    assert code == 0
+    assert "5 (5 judged again)" in out
+    given, new = list(read_traces(traces)), list(read_traces(tmp_path / "new.jsonl"))
+    assert [t.trace_id for t in new] == [t.trace_id for t in given]
+    assert [len(t.metadata[PREVIOUS_VERDICTS]) for t in new] == [1] * 5
+    assert {p.name for p in tmp_path.iterdir()} >= {"new.jsonl", "whole.jsonl"}
+    assert not [p.name for p in tmp_path.iterdir() if p.name.endswith((".partial", ".new"))]
+
+
+class Ranked(QuizEnv):
+    """A quiz whose judge compares the answers of a group, and says how many it saw."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scoring = Scoring(judge=Ranking())
+
+
+class Ranking:
+    inline = True
+
+    async def score_group(self, episodes):
+        return [Score(total=len(episodes) / 10) for _ in episodes]
+
+
+def test_a_group_that_was_half_written_is_compared_whole(agentgym_command, tmp_path):
+    gymnasium.register("agentgym-tests/Ranked-v0", entry_point=f"{__name__}:Ranked")
+    try:
+        engine = Engine("agentgym-tests/Ranked-v0", client=ScriptedClient(["Lima"], repeat=True))
+        asked = [EpisodeRequest(seed=0, group=g, sample=k) for g in "ab" for k in range(2)]
+        with TraceWriter(tmp_path / "traces.jsonl") as writer:
+            for trace in engine.run_blocking(asked):
+                writer.write(trace)
+        command = ("judge", "rescore", "traces.jsonl", "--quiet", "--out")
+        assert agentgym_command(*command, "whole.jsonl")[0] == 0
+        lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "new.jsonl.partial").write_bytes(b"".join(lines[:3]))
+        code, _, _ = agentgym_command(*command, "new.jsonl")
+    finally:
+        del gymnasium.registry["agentgym-tests/Ranked-v0"]
+    assert code == 0
+    assert [t.reward for t in read_traces(tmp_path / "new.jsonl")] == [0.2] * 4
 
 
 def test_rescore_that_failed_throughout_says_so(judge, traces, tmp_path):

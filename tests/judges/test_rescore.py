@@ -211,6 +211,23 @@ def test_groups_are_judged_together(answered):
     assert [r.trace.reward for r in again(traces, Ranking())] == [0.0, 0.0, 0.1]
 
 
+async def test_traces_are_taken_as_they_are_needed(answered):
+    """A file may have more of them than memory holds."""
+    taken = []
+
+    def reading():
+        for number in range(50):
+            taken.append(number)
+            yield answered[0].model_copy(update={"trace_id": str(number)})
+
+    rescoring = Rescoring(Scoring(judge=Saying(lambda episode: 1.0)), concurrency=4)
+    given = 0
+    async for _ in rescoring.run(reading()):
+        given += 1
+        assert len(taken) <= given + 4
+    assert given == 50
+
+
 def test_the_summary_adds_up(answered):
     scored = answered[0].model_copy(update={"verdict": Verdict(reward=0.0, correct=False)})
     traces = [scored, failed_by(answered[1], "judge"), failed_by(answered[2], "env")]
