@@ -23,7 +23,7 @@ from pydantic import Field
 
 from agentgym.client import ModelClient
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError, SimulatorError, ToolError
+from agentgym.errors import ConfigError, EndpointError, SimulatorError, ToolError
 from agentgym.json_schema import JsonSchema
 from agentgym.metering import Meter, metered
 from agentgym.simulator import SimulatedTool, SimulatedWorld, ToolSimulator
@@ -116,6 +116,7 @@ async def audit(
 
     Raises:
         ConfigError: If the policy calls nothing, or `calls` is not positive.
+        EndpointError: If the simulator's endpoint refused to go on (key, credit, budget).
     """
     if calls < 1 or concurrency < 1:
         raise ConfigError(f"calls and concurrency must be at least 1, got {calls}, {concurrency}")
@@ -135,6 +136,9 @@ async def audit(
         async with asyncio.TaskGroup() as group:
             for number, episode in enumerate(episodes):
                 group.create_task(put(number, episode))
+    if meter.refused:
+        reason = "; ".join(meter.refused.values())
+        raise EndpointError(f"the audit is not complete: {reason}", retryable=False)
     return Fidelity(
         env_id=env.spec.id if env.spec else type(env).__name__,
         episodes=len(episodes),
@@ -250,6 +254,10 @@ class _Comparison:
         except SimulatorError as error:
             self._faults += 1
             self._show(real, f"fault: {error}")
+            return
+        except Exception as error:  # a bug in it masks an episode just so
+            self._faults += 1
+            self._show(real, f"fault: {type(error).__name__}: {error}")
             return
         self._same_status += kind in real
         if kind == "result":

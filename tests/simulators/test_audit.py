@@ -15,9 +15,10 @@ from agentgym.envs.toolworld.env import ToolWorldEnv
 from agentgym.envs.toolworld.policies import POLICIES
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.envs.webshop.policies import POLICIES as SHOP_POLICIES
-from agentgym.errors import ConfigError, SimulatorError, ToolError
+from agentgym.errors import ConfigError, EndpointError, SimulatorError, ToolError
 from agentgym.json_schema import JsonSchema
 from agentgym.judge import Score
+from agentgym.metering import report_refusal
 from agentgym.simulators.audit import audit, compare, infer_schema, likeness
 from agentgym.simulators.real_calls import gather_calls
 from agentgym.simulators.tools import HostedTools
@@ -144,6 +145,21 @@ async def test_a_simulator_that_fails_is_counted_apart():
         (2, 2, 0, None),
     ]
     assert tools["book"].examples[0].simulated == "fault: out of order"
+
+
+async def test_a_simulator_that_crashes_is_counted_as_failing():
+    tools, _, _ = await audited(lambda world, name, arguments: {}[name])
+    assert [t.faults for t in tools.values()] == [1, 2]
+    assert tools["book"].examples[0].simulated == "fault: KeyError: 'book'"
+
+
+async def test_an_endpoint_that_refuses_to_go_on_gives_no_figures():
+    def out_of_credit(world, name, arguments):
+        report_refusal("simulator", "no credit left")
+        raise SimulatorError("no reply: no credit left")
+
+    with pytest.raises(EndpointError, match="the audit is not complete: no credit left"):
+        await audited(out_of_credit)
 
 
 async def test_every_call_is_put_with_the_real_answers_before_it_as_memory():
