@@ -166,8 +166,17 @@ def shape_of(identifier: str) -> str:
 def _another_value(text: str, name: str, value: str) -> str | None:
     """What a line says that a named fact is ("my name is Bob"), if that is something else."""
     label = re.escape(name.replace("_", " "))
-    found = re.search(rf"\bmy {label}(?:'s| is|:) (#?\w[\w@.+-]*)", text, re.IGNORECASE)
+    found = re.search(
+        rf"\bmy {label}(?:'s| is|:) (?:(?:mrs?|ms|dr)\.? )?(#?\w[\w@.+-]*)", text, re.IGNORECASE
+    )
     told = found[1].lstrip("#").rstrip(".,-") if found else ""
-    if not (told[:1].isupper() or any(c.isdigit() for c in told)):  # "my zip is on file"
+    numbered = any(c.isdigit() for c in told)
+    named = told[:1].isupper() and not any(c.isdigit() for c in value)
+    if not (numbered or named):  # "my zip is on file", "my birthday is January 31"
         return None
-    return None if told.casefold() in value.casefold() else told
+    return None if _bare(told) in _bare(value) else told
+
+
+def _bare(text: str) -> str:
+    """A value's letters and digits: a phone number is the same with and without its dashes."""
+    return re.sub(r"[\W_]", "", text).casefold()

@@ -90,7 +90,12 @@ def test_identifiers_and_their_shapes():
 TALKED = UserDialogue(
     Scenario(
         goal="You want to return shoes.",
-        facts={"zip": "90210", "order_id": "#W12345678", "name": "Ada Lovelace"},
+        facts={
+            "zip": "90210",
+            "order_id": "#W12345678",
+            "name": "Ada Lovelace",
+            "phone": "1-555-0100",
+        },
         instructions=("Take store credit.",),
     ),
     seed=0,
@@ -111,7 +116,16 @@ def test_a_fact_is_known_as_a_whole_and_in_any_script(line):
 
 @pytest.mark.parametrize(
     "line",
-    ["My name is Ada.", "My order id is 12345678.", "郵便番号は９０２１０です。", "#w12345678!"],
+    [
+        "My name is Ada.",
+        "My name is Mrs. Lovelace.",
+        "My order id is 12345678.",
+        "My phone is 5550100.",
+        "My phone is +1 (555) 0100.",
+        "My zip is Greek to me.",
+        "郵便番号は９０２１０です。",
+        "#w12345678!",
+    ],
 )
 def test_part_of_a_fact_or_another_script_is_not_another_fact(line):
     assert out_of_part(line, TALKED, "") is None
