@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from agentgym.errors import ConfigError
@@ -322,10 +323,45 @@ def _one_of(validator: Any, options: Any, value: Any, _: Any) -> Iterator[Valida
         yield ValidationError("must fit exactly one of the alternatives")
 
 
+def _multiple_of(validator: Any, unit: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    """Exact for numbers as they are written: 0.07 is seven times 0.01, in floats it isn't."""
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(unit)):
+        yield ValidationError(f"{value!r} is not a multiple of {unit!r}")
+
+
+def _unique_items(validator: Any, unique: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    """In linear time: upstream (jsonschema 4) compares every object with every other."""
+    from jsonschema.exceptions import ValidationError
+
+    if unique and validator.is_type(value, "array"):
+        told_apart = {json.dumps(_as_compared(item), sort_keys=True) for item in value}
+        if len(told_apart) < len(value):
+            yield ValidationError("has an item twice")
+
+
+def _as_compared(value: Any) -> Any:
+    """A JSON value with one form for equal numbers: 1.0 is 1, and true is neither."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _as_compared(item) for key, item in value.items()}
+    return [_as_compared(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 @functools.cache
 def _remembering_class(cls: type[Validator]) -> Callable[[Any], Validator]:
     from jsonschema import validators
 
     extend: Any = validators.extend  # untyped upstream
-    made: type[Validator] = extend(cls, {"anyOf": _any_of, "oneOf": _one_of})
+    made: type[Validator] = extend(
+        cls,
+        {
+            "anyOf": _any_of,
+            "oneOf": _one_of,
+            "multipleOf": _multiple_of,
+            "uniqueItems": _unique_items,
+        },
+    )
     return made
