@@ -39,13 +39,15 @@ class Quotes:
             source: As it stands in the reply.
             found: As it was read.
         """
-        entries = [_letters(entry) for entry in _entries(found)]
+        entries = [_letters(key + value) for key, value in _entries(found) if _letters(value)]
         return self.hold_text(source) or any(_together(entries, known) for known in self._known)
 
 
 def _together(entries: Sequence[str], text: str) -> bool:
     """Whether all entries stand in one stretch of a text that is little longer than they are."""
-    longest, size = max(entries, key=len), sum(map(len, entries))
+    longest, size = max(entries, key=len, default=""), sum(map(len, entries))
+    if not longest:
+        return False
     start = text.find(longest)
     while start >= 0:
         stretch = text[max(0, start - size) : start + size + len(longest)]
@@ -55,8 +57,8 @@ def _together(entries: Sequence[str], text: str) -> bool:
     return False
 
 
-def _entries(value: Any, key: str = "") -> Iterator[str]:
-    """Keys with their values, those of objects inside others included."""
+def _entries(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Keys and their values as text, those of objects inside others included."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from _entries(inner, name)
@@ -64,7 +66,7 @@ def _entries(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _entries(inner, key)
     else:
-        yield key + (value if isinstance(value, str) else json.dumps(value, default=str))
+        yield key, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _readings(text: str) -> Iterator[str]:

@@ -64,6 +64,8 @@ class Criterion(Record, metaclass=_Configured):
                 "name must be letters, digits and underscores, beginning with a letter, and none "
                 f"of {', '.join(sorted(RESERVED_NAMES))}; got {self.name!r}"
             )
+        if not self.description.strip():
+            raise ValueError("description is blank; say in words what the judge is to look for")
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low:g} and {self.high:g}")
         if self.kind == "binary" and (self.low, self.high) != (0.0, 1.0):
@@ -165,7 +167,10 @@ class Rubric(Record, metaclass=_Configured):
 def _faults(error: ValidationError, text: str) -> str:
     """What is wrong with a rubric file, each fault with its line and field."""
     found = []
-    for fault in error.errors(include_url=False, include_context=False)[:5]:
+    faults = error.errors(include_url=False, include_context=False)
+    if len(faults) > 1:  # a wrong criterion is left out, and then its list is too short
+        faults = [fault for fault in faults if fault["type"] != "too_short"]
+    for fault in faults[:5]:
         place = fault["loc"]
         message = fault["msg"].removeprefix("Value error, ")
         if not isinstance(fault["input"], Mapping | list):

@@ -191,6 +191,11 @@ def test_a_quotation_that_the_judge_spelt_out_is_still_one(planted):
     assert found.values == {"score": 1.0, "stars": 2.0}
 
 
+def test_a_quotation_with_nothing_added_is_still_one():
+    reply = 'It ended with {"reason": "", "score": true, "notes": [], "note": "…"}'
+    assert "quotation" in refused(reply, transcript='{"notes": [], "score": true}')
+
+
 @pytest.mark.parametrize(
     "quotation",
     [

@@ -96,6 +96,7 @@ def test_a_file_gives_the_rubric_it_describes(tmp_path):
         ('name = "style"', 'name = "so so"', "line 9, criteria.1: name must be letters"),
         ('name = "style"\n', "", "line 9, criteria.1.name: Field required"),
         ('description = "It is done."', 'description = ""', "line 7, criteria.0.description"),
+        ('description = "It is done."', 'description = " "', "line 5, criteria.0: .*is blank"),
         ("low = 1", "lowest = 1", "line 14, criteria.1.lowest: Extra inputs"),
         ('correct = "solved"', 'correct = "style"', r"correct must name a binary .*\(solved\)"),
         ('correct = "solved"', "correct = 5", "line 2, correct"),
@@ -140,6 +141,14 @@ def test_a_file_that_can_not_be_read_is_refused(tmp_path):
 def test_a_wrong_criterion_is_refused_when_it_is_made(fields):
     with pytest.raises(ConfigError, match="criterion"):
         Criterion(**{"name": "a", "description": "d", **fields})
+
+
+def test_the_only_criterion_is_told_what_is_wrong_with_it_and_nothing_else(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[[criteria]]\nname = "a"\ndescription = "d"\nweight = 0\n')
+    with pytest.raises(ConfigError) as error:
+        Rubric.from_toml(file)
+    assert str(error.value).endswith("criteria.0.weight: Input should be greater than 0 (got 0)")
 
 
 def test_a_rubric_without_criteria_or_with_one_twice_is_refused():
