@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -122,13 +123,17 @@ class _Entry:
     facts: Mapping[str, Any]
     texts: Mapping[str, str]
 
-    def line(self, limits: Sequence[int | None]) -> str:
-        """The line, its texts cut to the limit of its rank."""
+    @cached_property
+    def longest(self) -> int:
+        """The length of its longest text."""
+        return max(map(len, self.texts.values()), default=0)
+
+    def line(self, limit: int | None) -> str:
+        """The line, its texts cut to a limit."""
         fields = {
             key: quoted(fact) if isinstance(fact, str) else json.dumps(fact)
             for key, fact in self.facts.items()
         }
-        limit = limits[self.rank]
         fields |= {key: cut_middle(text, limit) for key, text in self.texts.items()}
         return "{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}"
 
@@ -246,9 +251,19 @@ def _fitted(entries: Sequence[_Entry], limits: TranscriptLimits) -> list[str]:
     """The entries' lines within the budget, cut and left out by rank."""
     allowed: list[int | None] = [limits.max_result_chars, None, None, None]
 
+    written: dict[tuple[int, int | None], str] = {}
+
+    def line_of(number: int, entry: _Entry) -> str:
+        """One line within its allowed length, written only where that changed it."""
+        limit = allowed[entry.rank]
+        key = (number, None if limit is None or entry.longest <= limit else limit)
+        if key not in written:
+            written[key] = entry.line(limit)
+        return written[key]
+
     def lines_of(rank: int | None = None) -> list[str]:
         """All lines within the allowed lengths, but with a rank, only as many below it as fit."""
-        lines = [entry.line(allowed) for entry in entries]
+        lines = [line_of(number, entry) for number, entry in enumerate(entries)]
         return lines if rank is None else _without_oldest(entries, lines, rank, limits)
 
     def length(lines: Sequence[str], rank: int | None = None) -> int:
@@ -282,7 +297,7 @@ def _fitted(entries: Sequence[_Entry], limits: TranscriptLimits) -> list[str]:
 
 def _ever_shorter(entries: Sequence[_Entry], rank: int, limit: int | None = None) -> Iterator[int]:
     """Limits for the texts of a rank, each half the one before."""
-    longest = max((len(t) for e in entries if e.rank == rank for t in e.texts.values()), default=0)
+    longest = max((entry.longest for entry in entries if entry.rank == rank), default=0)
     length = min(longest, limit or longest)
     while length > _LEAST_CHARS:
         length = max(_LEAST_CHARS, length // 2)
