@@ -26,7 +26,7 @@ Predicate: TypeAlias = Callable[[Episode], bool | int]
 class Gate(Record):
     """A hard condition and its consequence: a penalty, or the floor of the reward range."""
 
-    name: str
+    name: str = Field(min_length=1)
     """As it appears in `Verdict.gates`."""
     tripped: Predicate = Field(repr=False)
     """Whether the episode breaks the condition, or how often it does."""
@@ -141,6 +141,11 @@ def _imported(path: str, name: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"gate {name!r}: no predicate {path!r} ({error}); write module:function"
+        ) from error
+    except Exception as error:  # whatever the module does when it is imported
+        raise ConfigError(
+            f"gate {name!r}: importing {module} for its predicate failed: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

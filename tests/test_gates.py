@@ -150,6 +150,7 @@ def test_gates_are_written_in_toml(monkeypatch):
         ({"kind": "custom", "name": "m", "predicate": "nowhere:f"}, "no predicate 'nowhere:f'"),
         ({"kind": "custom", "name": "m", "predicate": "math:f"}, "no predicate 'math:f'"),
         ({"kind": "custom", "name": "m", "predicate": "math"}, "no predicate 'math'"),
+        ({"kind": "custom", "name": "", "predicate": "math:isfinite"}, "name: .*at least 1 char"),
         ({"kind": "strict", "name": "m"}, "no standard gate 'strict'"),
         ({"name": "truncated", "kind": ["x"]}, "no standard gate"),
         ({"kind": "truncated", "name": 5}, "name"),
@@ -163,3 +164,13 @@ def test_wrong_specs_are_refused(spec, message):
 def test_a_gate_can_be_made_in_one_line():
     gate = over_token_budget(100, floor=True)
     assert (gate.name, gate.floor, gate.count(episode(said("x" * 500)))) == ("over_tokens", True, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"), [("1 / 0", "ZeroDivisionError: division"), ("def", "SyntaxError")]
+)
+def test_a_predicates_module_that_cant_be_imported_is_told(tmp_path, monkeypatch, source, message):
+    (tmp_path / "gates_that_crash.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=f"importing gates_that_crash .* failed: {message}"):
+        resolve_gates([{"kind": "custom", "name": "m", "predicate": "gates_that_crash:f"}])
