@@ -288,8 +288,16 @@ def _difference(call: dict[str, Any], request: Request, parts: dict[str, Any]) -
 
 def _message_difference(index: int, recorded: Message, asked: Message) -> str:
     field = next(key for key in [*recorded, *asked] if recorded.get(key) != asked.get(key))
-    then, now = (json.dumps(m.get(field), ensure_ascii=False) for m in (recorded, asked))
+    then, now = recorded.get(field), asked.get(field)
+    if not (isinstance(then, str) and isinstance(now, str)):
+        then, now = (json.dumps(value, ensure_ascii=False) for value in (then, now))
     start = max(0, _common(then, now) - _SHOWN // 3)
-    cut = "…" if start else ""
-    then, now = (cut + text[start : start + _SHOWN] for text in (then, now))
+    then, now = _excerpt(then, start), _excerpt(now, start)
     return f"message {index + 1} ({asked.get('role')}), {field}: recorded {then}, asked {now}"
+
+
+def _excerpt(text: str, start: int) -> str:
+    """Part of a text, in quotes, with a mark where there is more."""
+    end = start + _SHOWN
+    shown = f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+    return json.dumps(shown, ensure_ascii=False)

@@ -38,16 +38,22 @@ def replayed(message: Message, dialect: Dialect | None = None) -> Message:
 
 
 def _replayed_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
+    function = call.get("function")
+    function = function if isinstance(function, Mapping) else {}
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
     arguments = arguments.strip()
     return {
-        "id": call.get("id"),
+        "id": _as_text(call.get("id")),
         "type": "function",
-        "function": {"name": function.get("name"), "arguments": arguments or "{}"},
+        "function": {"name": _as_text(function.get("name")), "arguments": arguments or "{}"},
     }
+
+
+def _as_text(value: Any) -> str | None:
+    """A field that is text on the wire, whatever a server made of it."""
+    return None if value is None else str(value)
 
 
 def request_body(

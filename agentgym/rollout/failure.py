@@ -46,7 +46,7 @@ class OutOfTime(Exception):
 
 def text_of(error: BaseException) -> str:
     """An exception for the trace: one line if it is ours, with its traceback otherwise."""
-    if isinstance(error, AgentGymError) and error.__cause__ is None:
+    if isinstance(error, AgentGymError) and isinstance(error.__cause__, AgentGymError | None):
         return clean_text(f"{type(error).__name__}: {error}")
     text = "".join(traceback.format_exception(error)).strip()
     if isinstance(error, BaseExceptionGroup):  # whose text ends in a ruled line

@@ -248,7 +248,7 @@ async def test_miss_names_episode_request_and_difference(file, change, message):
 async def test_miss_shows_the_place_that_differs_in_a_long_message(file):
     recorder = RecordingClient(ScriptedClient(["a"]), file)
     await ask(recorder, "x" * 500 + "1" + "y" * 500)
-    with pytest.raises(ReplayMiss, match=r"recorded …x+1y+, asked …x+2y+$"):
+    with pytest.raises(ReplayMiss, match=r'recorded "…x+1y+…", asked "…x+2y+…"$'):
         await ask(ReplayClient(file), "x" * 500 + "2" + "y" * 500)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import example, given
@@ -49,6 +50,8 @@ bodies = record(choices=st.lists(choices, max_size=2), usage=usages, error=error
 
 @given(bodies)
 @example({"choices": [{"message": {"content": "a"}, "finish_reason": {}}]})
+@example({"choices": [{"message": {"tool_calls": [{"id": math.inf, "function": [None]}]}}]})
+@example({"choices": [{"message": {"tool_calls": [{"function": {"name": math.nan}}]}}]})
 def test_every_body_is_an_answer_or_a_bad_reply(body):
     try:
         got = read_reply(body, REQUEST)

@@ -191,6 +191,7 @@ async def test_simulator_that_fails_at_the_start_is_billed():
     (trace,) = await play(Engine(hosted(simulator=(down,)), client=PaidClient(solve)))
     assert trace.reward is None
     assert trace.usage["simulator"].failed_calls == 1
+    assert trace.error == "SimulatorError: down", "a failure with a name needs no traceback"
 
 
 async def test_summary_adds_up_every_role():
