@@ -9,7 +9,6 @@ there, a rubric judges whether the answer follows from what the tools said.
 from __future__ import annotations
 
 import functools
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -177,11 +176,12 @@ class ToolWorldEnv(AgentEnv):
         if drawn is None:
             raise RuntimeError("start() without choose_task()")
         self._before = {} if self.fabricates else drawn.state
+        seed = int(self.np_random.integers(2**31))
         self._world = SimulatedWorld(
             tools=drawn.tools,
-            seed=int(self.np_random.integers(2**31)),
+            seed=seed,
             background=_background(drawn) if self.fabricates else drawn.background,
-            session=f"toolworld-{uuid.uuid4().hex}",
+            session=f"{task.task_id}/{seed}",  # the same again, so that a recording is found
             state=copied(self._before),
         )
         self.use_tools(ToolBox(self._tool(tool) for tool in drawn.tools))
