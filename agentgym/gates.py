@@ -174,8 +174,10 @@ def _malformed(episode: Episode) -> int:
 
 
 def _no_answer(episode: Episode) -> bool:
-    """Stopped by itself without saying anything (an empty final message)."""
-    return episode.termination_reason == "answered" and not (episode.answer or "").strip()
+    """Stopped by itself without saying anything: a final message in which nothing can be seen."""
+    answer = episode.answer or ""
+    shown = any(char.isprintable() and not char.isspace() for char in answer)
+    return episode.termination_reason == "answered" and not shown
 
 
 STANDARD_GATES: dict[str, Gate] = {

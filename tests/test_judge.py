@@ -77,6 +77,7 @@ def verdict(outcome, played=None, **scoring):
         ("truncated", {}, TRUNCATED, 0.5),
         ("malformed_call", {"turns": (CUT_OFF,)}, {"turns": (MALFORMED, MALFORMED)}, 0.3),
         ("no_answer", {}, {"answer": " \n"}, 0.5),
+        ("no_answer", {"answer": "\u200b3"}, {"answer": "\u200b\u2060\u00a0"}, 0.5),
     ],
 )
 def test_each_standard_gate_passes_the_honest_and_trips_on_the_attack(

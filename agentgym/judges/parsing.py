@@ -125,6 +125,8 @@ def read_values(found: Mapping[str, Any], criteria: Sequence[Criterion]) -> Read
     for key, value in _flat(found):
         given.setdefault(_key(key), []).append((key, value))
     reasons = [value for _, value in given.pop("reason", [])]
+    if any(isinstance(each, Mapping) for each in reasons):
+        raise Unreadable("the reason must be a text, not an object")  # perhaps the real verdict
     values = {}
     for criterion in criteria:
         entries = given.pop(_key(criterion.name), [])

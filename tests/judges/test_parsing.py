@@ -60,6 +60,11 @@ def test_a_verdict_is_found_however_it_is_wrapped(text):
     assert score(text) == 1.0
 
 
+def test_a_reason_that_may_be_the_real_verdict_is_asked_about():
+    with pytest.raises(JudgeError, match="must be a text"):
+        score('{"reason": {"score": 0, "text": "wrong"}, "score": 1}')
+
+
 @pytest.mark.parametrize(
     "text",
     [
