@@ -7,6 +7,7 @@ a trainer never has to tokenise text again.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -158,7 +159,7 @@ class Endpoint(Record):
 
     base_url: str
     """OpenAI-compatible root, such as `http://localhost:8000/v1`."""
-    model: str
+    model: str = Field(min_length=1)
     """Model name as the server knows it."""
     role: Role = "policy"
     """What the model is used for; accounting is kept per role."""
@@ -189,6 +190,15 @@ class Endpoint(Record):
                 "prices = {input = …, output = …} in dollars per million tokens"
             )
         return self
+
+    @field_validator("extra_body")
+    @classmethod
+    def _is_json(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            json.dumps(fields, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"must be what JSON can hold: {error}") from error
+        return fields
 
     @field_validator("api_key_env")
     @classmethod

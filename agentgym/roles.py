@@ -64,7 +64,7 @@ class Roles(Record):
                 unknown or not allowed; the message names file, table and field.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")  # as editors on Windows write it
         except OSError as error:
             raise ConfigError(f"can't read {path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:

@@ -53,6 +53,15 @@ def test_one_file_fills_the_roles_it_names(roles_file):
         ("[x]", "unknown table 'x'; there are policy, simulator, judge, baseline"),
         ("model='m'", "unknown table 'model'"),
         ("[judge]\nbase_url='http://h/v1'", r"\[judge\]: model: is missing"),
+        ("[judge]\nbase_url='http://h/v1'\nmodel=''", r"\[judge\]: model: .*at least 1 character"),
+        (
+            "[judge]\nbase_url='http://h/v1'\nmodel='m'\nextra_body={since=2026-01-01}",
+            r"\[judge\]: extra_body: must be what JSON can hold: .*date is not",
+        ),
+        (
+            "[judge]\nbase_url='http://h/v1'\nmodel='m'\nextra_body={top_a=nan}",
+            r"\[judge\]: extra_body: must be what JSON can hold: ",
+        ),
         (
             "[judge]\nbase_url='http://h/v1'\nmodle='m'\nmodel='m'",
             r"\[judge\]: unknown field 'modle'; did you mean 'model'\?",
@@ -95,6 +104,12 @@ def test_refusal_names_file_table_and_field(roles_file, text, message):
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"can't read .*none.toml: No such file"):
         Roles.from_toml(tmp_path / "none.toml")
+
+
+def test_a_file_from_an_editor_that_marks_its_encoding_is_read(tmp_path):
+    path = tmp_path / "roles.toml"
+    path.write_text(FILE, encoding="utf-8-sig")
+    assert list(Roles.from_toml(path).filled()) == ["policy", "judge"]
 
 
 def test_a_key_in_place_of_its_variables_name_is_refused_unshown():

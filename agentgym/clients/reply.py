@@ -145,9 +145,15 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
 
 
 def output_limit(request: Mapping[str, Any]) -> float:
-    """Tokens the request allowed; an endpoint's own fields may have changed or dropped it."""
-    limits = (request.get(key) for key in ("max_tokens", "max_completion_tokens"))
-    return min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
+    """Tokens the request allowed, over all its choices.
+
+    An endpoint's own fields may have changed or dropped the limit; 0 and -1 are none to some
+    servers.
+    """
+    limits = [request.get(key) for key in ("max_tokens", "max_completion_tokens")]
+    least = min((n for n in limits if isinstance(n, int) and n > 0), default=math.inf)
+    choices = request.get("n")
+    return least * (choices if isinstance(choices, int) and choices > 1 else 1)
 
 
 def _embedded_error(error: Any, usage: Usage | None) -> BadReply:

@@ -275,8 +275,16 @@ async def test_a_refused_or_unreachable_request_costs_nothing(server, make_clien
     assert client.budget.spent_usd == nobody.budget.spent_usd == 0
 
 
-async def test_a_budget_and_no_output_limit_do_not_go_together(server, make_client):
-    client = make_client(prices=PRICES, budget_usd=1, extra_body={"max_tokens": None})
+@pytest.mark.parametrize("limit", [None, 0, -1])
+async def test_a_budget_and_no_output_limit_do_not_go_together(server, make_client, limit):
+    client = make_client(prices=PRICES, budget_usd=1, extra_body={"max_tokens": limit})
     with pytest.raises(BudgetExceeded, match="without an output limit"):
+        await ask(client)
+    assert server.requests == []
+
+
+async def test_several_choices_may_cost_as_much_each(server, make_client):
+    client = make_client(prices=PRICES, budget_usd=0.0025, extra_body={"n": 4})
+    with pytest.raises(BudgetExceeded, match=r"may cost \$0\.004"):
         await ask(client)
     assert server.requests == []

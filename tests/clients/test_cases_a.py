@@ -322,9 +322,9 @@ async def test_what_utf8_has_no_form_for_is_replaced_wherever_it_stands(server, 
 @pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
 async def test_request_that_cannot_be_encoded_is_not_tried_again(server, make_client, value):
     """A19."""
-    client = make_client(extra_body={"x": value})
+    client = make_client()
     with pytest.raises(EndpointError, match="can't be written as JSON") as caught:
-        await client.complete(ASK, (), SAMPLING)
+        await client.complete(ASK, [{"type": "function", "x": value}], SAMPLING)
     assert not caught.value.retryable
     assert (server.requests, server.refused, client.pauses) == ([], [], [])
 
