@@ -135,18 +135,22 @@ class _Part:
         request = self._request
         refused = heard.refuses or heard.gives_reason(request)
         asks_for_news = any(map(self._is_news, heard.asked))
+        agreeable = self._agrees_to(heard) is not None
         cases: tuple[tuple[bool, Callable[[Heard], UserReply]], ...] = (
             (not heard.text, lambda _: self._unhelped(SILENCE)),
             (heard.answers(request), lambda _: self._settled(FAREWELLS)),
-            (heard.proposes and self._agrees_to(heard) is not None, self._agree),
-            (heard.reports and self._was_done(heard), lambda _: self._settled(FAREWELLS)),
+            (heard.proposes and agreeable, self._agree),
+            (heard.reports and self._notes["agreed"] > 0, lambda _: self._settled(FAREWELLS)),
             (bool(heard.asked) and asks_for_news and not heard.gives_reason(request), self._tell),
             (refused, self._hear_refusal),
+            (heard.invites and agreeable, self._agree),
+            (heard.reports and heard.grants(request), lambda _: self._settled(FAREWELLS)),
             (heard.proposes and not heard.asked, self._question_proposal),
             (bool(heard.asked), self._tell),
             (heard.asked_unknown is not None, self._have_no_such_fact),
             (heard.offers_more, lambda _: self._unhelped(request.ask)),
             (heard.asks_to_wait, lambda _: self._unhelped(WAITING)),
+            (heard.invites and heard.misses(request), self._question_proposal),
         )
         for applies, act in cases:
             if applies:
@@ -176,10 +180,6 @@ class _Part:
         if self._notes["agreed"] > MOST_REPEATS:
             return self._unhelped(YES)
         return self._helped(self.pick(YES))
-
-    def _was_done(self, heard: Heard) -> bool:
-        """Whether a report is about what was agreed to, or, unasked, about what is wanted."""
-        return bool(self._notes["agreed"]) or heard.grants(self._request)
 
     def _question_proposal(self, heard: Heard) -> UserReply:
         request = self._request

@@ -28,7 +28,11 @@ DEFAULT_CUES: dict[str, tuple[str, ...]] = {
     "email": ("email address", "e-mail address", "email", "e-mail"),
     "name": ("full name", "first and last name", "last name", "first name", "your name"),
     "zip": ("zip code", "zip", "postal code", "postcode"),
-    "order_id": ("order number", "order id", "order #", "which order", "what order"),
+    "order_id": (
+        *("order number", "order id", "order #", "order no", "order reference", "which order"),
+        *("what order", "number of order", "number of the order", "number of your order"),
+        *("which of your orders", "which purchase"),
+    ),
     "reason": ("reason", "why"),
 }
 """Words that ask for a fact, by its name; a script adds to them."""

@@ -120,6 +120,106 @@ def test_agrees_to_a_proposal_that_names_what_it_wants(proposal):
     assert reply.ended is None
 
 
+PLAN = f"I'd cancel order {ORDER} and refund $20.00 to your card."
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "OK?",
+        "Sound good?",
+        "Are you okay with this?",
+        "Do I have your permission to do this?",
+        "Are you sure you want to do this?",
+        "Can I get your confirmation?",
+        "Please type YES to continue.",
+        "Let me know if you agree.",
+        "I need your explicit yes to do this.",
+        "I'll await your explicit confirmation before making this change.",
+        "You want that I do it now?",
+    ],
+)
+def test_any_way_of_waiting_for_a_yes_gets_one_if_everything_wanted_is_named(question):
+    named, vague = talk(dialogue(), f"{PLAN} {question}")[0], talk(dialogue(), question)[0]
+    assert named.text in YES
+    assert vague.text not in YES
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        f"Here's what I'd do:\n\n- **Order number:** {ORDER}\n- Action: cancel\n\nShall I proceed?",
+        f"What I'd do:\n1. Cancel\n2. Order: {ORDER}\n\nMay I proceed?",
+        f"What changes:\n\n| Order number | {ORDER} |\n|---|---|\n| Action | Cancel |\n\nShall I?",
+        f"Please confirm the following:\n- Order number: {ORDER}\n- Action: cancel",
+    ],
+)
+def test_agrees_to_a_proposal_laid_out_as_a_list_or_table(proposal):
+    assert talk(dialogue(), proposal)[0].text in YES
+
+
+def test_a_list_of_questions_is_answered_whole():
+    (reply,) = talk(dialogue(), "Could you please give me:\n- your email address\n- your zip code")
+    assert "ada@example.com" in reply.text
+    assert "97201" in reply.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Before I proceed, could you please give me your email address?",
+        "To proceed, I need your email address.",
+        "May I have your email address so I can proceed?",
+    ],
+)
+def test_what_a_question_is_needed_for_makes_it_no_proposal(line):
+    assert "ada@example.com" in talk(dialogue(), line)[0].text
+
+
+def test_a_question_that_offers_what_is_wanted_among_others_is_answered_not_agreed_to():
+    wish = {"ask": ["Pay otherwise."], "wants": [["pay"], ["97201", "PayPal"]]}
+    (reply,) = talk(dialogue(wish), "Which zip code do you pay from: 97201 or another?")
+    assert reply.text not in YES
+
+
+def test_what_a_proposal_leaves_alone_does_not_spoil_it():
+    wanted = {**CANCEL, "rejects": ["lamp"]}
+    for line in ("The lamp stays as it is.", "Nothing changes for the lamp.", "You keep the lamp."):
+        assert talk(dialogue(wanted), f"{PLAN} {line} Shall I go ahead?")[0].text in YES
+    assert talk(dialogue(wanted), f"{PLAN} And the lamp. Shall I go ahead?")[0].text not in YES
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        f"Order {ORDER} is now cancelled.",
+        "All set!",
+        "Done: $20.00 is on its way back to you.",
+        "The cancellation went through.",
+        "Refund issued.",
+        "I've put the cancellation through.",
+        "Your cancellation has been booked. Anything else?",
+    ],
+)
+def test_leaves_after_a_report_in_any_words_but_only_once_it_agreed(report):
+    agreed, done = talk(dialogue(), PROPOSAL, report)
+    assert (agreed.ended, done.ended) == (None, "done")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Thank you for confirming.",
+        "Your confirmation has been noted.",
+        "I've received your confirmation and am working on it.",
+        "I'll tell you once it has been cancelled.",
+        "Great, I'm cancelling it now.",
+    ],
+)
+def test_stays_while_what_it_agreed_to_is_only_announced(line):  # case C14
+    assert talk(dialogue(), PROPOSAL, line)[1].ended is None
+
+
 def test_a_proposal_that_names_nothing_is_not_agreed_to():
     (reply,) = talk(dialogue(), "Shall I go ahead?")
     assert reply.text not in YES
