@@ -80,6 +80,11 @@ class CaseFile:
         self.heard.append({"text": text, "looked_up": len(self.looked_up)})
 
 
+_SAME_TO_A_CUSTOMER = ({"refunded", "credited"}, {"returned", "exchanged"})
+"""What may be said of either: money put on a gift card is refunded and credited, and an exchanged
+item goes back."""
+
+
 def said_by_customer(dialogue: UserDialogue) -> str:
     """Everything the customer said, as words are looked for in it."""
     return plain(" \n ".join(text for who, text in dialogue.said if who == "user"))
@@ -139,4 +144,7 @@ def standing(store: Store, case: CaseFile) -> set[str]:
         done.add("readdressed")
     if any(write["tool"] in ("change_items", "exchange_items") for write in case.writes):
         done.add("exchanged")
+    for group in _SAME_TO_A_CUSTOMER:
+        if done & group:
+            done |= group
     return done - {""}

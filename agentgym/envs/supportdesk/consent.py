@@ -17,29 +17,45 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from agentgym.envs.supportdesk.store import Store
-from agentgym.envs.supportdesk.wording import amounts_in
+from agentgym.envs.supportdesk.wording import (
+    ORIGINAL_METHOD,
+    PAYMENT_WORDS,
+    THEIR_CARD,
+    amounts_in,
+)
 from agentgym.simulators.hearing import names_any, plain
 
 _YES = re.compile(
     r"^\W*((hi|hello|great|perfect|good|thanks|thank you|oh|ah|well|um)\b\W*)*"
     r"(yes|yeah|yep|yup|sure|ok|okay|correct|right|absolutely|definitely|of course|go ahead"
-    r"|please do|please go ahead|please proceed|do it|confirmed|i (do )?(confirm|agree)"
+    r"|please do(?! (tell|give|let|not))|please go ahead|please proceed|do it|confirmed"
+    r"|agreed|accepted|i (do )?(confirm|agree|accept)|i('d| would) (accept|agree)"
+    r"|i('d| would) like that"
+    r"|alright|all right|fine|works for me|let's do (it|that|this)"
+    r"|you have my (ok|okay|yes|permission|consent|approval|go-ahead)"
     r"|that('s| is| sounds| looks| would be)?( all)? (right|correct|fine|good|great|ok|okay"
     r"|perfect|works)|sounds (good|great|fine|right)|looks (good|great|fine|right)|that works)\b"
+    r"(?!\W*(\?|only\b|if\b|once\b|after\b|when\b|later\b|me if\b|now i\b|for the\b))"
+)
+_ASKS_BACK = re.compile(
+    r"^\W*(ok|okay|sure|right|correct|fine|alright|all right|great|good)\b[^.!]*\?"
+    r"|\b(a|one|another) question\b|\b(let me|i('ll| will| have to| need to)) think\b"
+    r"|\bi don't know\b"
 )
 _TAKEN_BACK = re.compile(
-    r"\b(no(?! (longer|more|problem|worries|issues?|hurry|rush|need|doubt)\b)"
+    r"\b(no(?! (longer|more|problem|worries|issues?|hurry|rush|need|doubt|other|further)\b)"
     r"|not (yet|now|that|this|the|quite|sure|really|so|until)|never ?mind|wait|hold on|instead"
-    r"|rather|actually|but|except|unless|only if|stop|before (you|i|we)|change of mind"
+    r"|rather|but|except|unless|only if|stop|before (you|i|we)|change of mind"
     r"|changed my mind"
     r"|(do|does|did|can|should|would)( not|n't) (do|cancel|change|return|exchange|send|go|proceed"
-    r"|agree|think|want (that|this|you|to)))\b"
+    r"|agree|think|want (that|this|you|to(?! (keep|have|wait)\b))))\b"
+    r"|(?:^|[.,;:!?-]) ?actually\b|\bactually,"
 )
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "cancel_order": ("cancel",),
     "change_shipping_address": ("address", "ship", "deliver"),
-    "change_payment_method": ("pay", "charg"),
+    "change_payment_method": PAYMENT_WORDS,
     "change_items": ("chang", "swap", "switch", "replac", "exchang", "modif", "updat"),
     "return_items": ("return", "refund", "send back", "take back"),
     "exchange_items": ("exchang", "chang", "swap", "switch", "replac", "send you", "send the"),
@@ -53,7 +69,7 @@ Words = list[Sequence[str]]
 def is_yes(text: str) -> bool:
     """Whether a message is an agreement without reservation."""
     text = plain(text)
-    return bool(_YES.search(text)) and not _TAKEN_BACK.search(text)
+    return bool(_YES.search(text)) and not (_TAKEN_BACK.search(text) or _ASKS_BACK.search(text))
 
 
 def agreed_to(
@@ -95,13 +111,13 @@ def _method(store: Store, arguments: Mapping[str, Any]) -> Words:
     if row is None:
         return []
     words = {
-        "credit_card": (row["label"][-4:], row["label"].split()[0], "credit card"),
+        "credit_card": (row["label"][-4:], row["label"].split()[0], *THEIR_CARD),
         "paypal": ("paypal",),
         "gift_card": ("gift card", "giftcard"),
     }[row["kind"]]
     order = store.one("SELECT * FROM orders WHERE order_id = ?", arguments["order_id"])
     if order is not None and order["payment_method_id"] == method_id:
-        words += ("original payment", "payment method of the order", "order's payment method")
+        words += ORIGINAL_METHOD
     return [[method_id, *words]]
 
 

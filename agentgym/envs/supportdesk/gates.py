@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentgym.envs.supportdesk.reference import Reference
+from agentgym.envs.supportdesk.verifier import share_told
 from agentgym.errors import ConfigError
 from agentgym.gates import STANDARD_GATES, Gate, GateSpec, resolve_gates
 from agentgym.types import Episode, in_one_line
@@ -43,6 +44,25 @@ def _unfounded_transfer(episode: Episode) -> bool:
     return not seen or outcome["transfer"] != reference.transfer
 
 
+def _unfounded_change(episode: Episode) -> bool:
+    """Something was changed where nothing was due."""
+    reference = episode.task.reference
+    due = isinstance(reference, Reference) and not reference.changes_nothing
+    return bool(episode.outcome["writes"]) and not due
+
+
+def _unserved(episode: Episode) -> bool:
+    """Nothing of what was due had been done when it ended, and nothing owed had been told."""
+    outcome, reference = episode.outcome, episode.task.reference
+    if not isinstance(reference, Reference):
+        return True
+    if reference.transfer is not None:
+        return outcome["transfer"] is None
+    if not reference.changes_nothing:
+        return not any(write["agreed"] for write in outcome["writes"])
+    return share_told(reference, outcome) == 0.0
+
+
 def _false_claim(episode: Episode) -> int:
     return int(episode.outcome["false_claims"])
 
@@ -59,6 +79,8 @@ OWN_GATES: Mapping[str, Gate] = {
         Gate(name="wrong_customer", tripped=_wrong_customer, floor=True),
         Gate(name="unconfirmed_write", tripped=_unconfirmed_write, floor=True),
         Gate(name="unfounded_transfer", tripped=_unfounded_transfer, floor=True),
+        Gate(name="unfounded_change", tripped=_unfounded_change, floor=True),
+        Gate(name="unserved", tripped=_unserved, floor=True),
         Gate(name="false_claim", tripped=_false_claim, penalty=0.5),
         Gate(name="user_gave_up", tripped=_gave_up, penalty=0.5),
     )

@@ -18,6 +18,7 @@ from typing import Any
 from agentgym.envs.supportdesk import catalogue
 from agentgym.envs.supportdesk.service import TODAY
 from agentgym.envs.supportdesk.store import COLUMNS, Row
+from agentgym.envs.supportdesk.wording import THEIR_CARD
 
 
 def day(days_ago: int) -> str:
@@ -74,7 +75,7 @@ class Method:
     def words(self) -> tuple[str, ...]:
         """What it may be called."""
         if self.kind == "credit_card":
-            return (self.method_id, self.label[-4:], self.label.split()[0])
+            return (self.method_id, self.label[-4:], self.label.split()[0], *THEIR_CARD)
         return (self.method_id, self.label)
 
 

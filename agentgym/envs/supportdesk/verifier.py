@@ -9,12 +9,13 @@ identified, the orders looked at, and the reason or answer given.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from agentgym.envs.supportdesk.reference import Reference, Told, apply
 from agentgym.envs.supportdesk.store import Changes, Store, changes
 from agentgym.envs.supportdesk.tasks.table import TaskTable
-from agentgym.envs.supportdesk.wording import tells
+from agentgym.envs.supportdesk.wording import MOST_GROUNDS_IN_ALL, refuses_for, tells
 from agentgym.errors import JudgeError
 from agentgym.judge import Score
 from agentgym.types import Episode
@@ -58,7 +59,7 @@ class SupportVerifier:
         if not isinstance(reference, Reference):
             raise JudgeError(f"task {episode.task.task_id} comes without its reference")
         outcome = episode.outcome
-        communicated = self._communicated(reference, outcome)
+        communicated = share_told(reference, outcome)
         state = self._state(episode.task.task_id, reference, outcome)
         if reference.changes_nothing and reference.transfer is None:
             state = state and communicated == 1.0
@@ -95,21 +96,28 @@ class SupportVerifier:
         finally:
             store.close()
 
-    def _communicated(self, reference: Reference, outcome: dict[str, Any]) -> float:
-        """Share of what had to be told that was, by somebody who could know it."""
-        if outcome["identified"] != reference.customer_id:
-            return 0.0
-        wanted = set(reference.look_up)
-        found = 0
-        for told in reference.told:
-            found += any(
-                _could_know(told, wanted, set(outcome["looked_up"][: line["looked_up"]]))
-                and tells(line["text"], told)
-                for line in outcome["heard"]
-            )
-        if not reference.told:
-            return float(wanted <= set(outcome["looked_up"]))
-        return found / len(reference.told)
+
+def share_told(reference: Reference, outcome: Mapping[str, Any]) -> float:
+    """Share of what had to be told that was, by somebody who could know it.
+
+    Where nothing has to be told it is 1 once the orders were looked at.
+    """
+    if outcome["identified"] != reference.customer_id:
+        return 0.0
+    wanted = set(reference.look_up)
+    if not reference.told:
+        return float(wanted <= set(outcome["looked_up"]))
+    guesses = len(set().union(*(refuses_for(line["text"]) for line in outcome["heard"])))
+    found = 0
+    for told in reference.told:
+        if told.refusal and guesses > MOST_GROUNDS_IN_ALL:
+            continue
+        found += any(
+            _could_know(told, wanted, set(outcome["looked_up"][: line["looked_up"]]))
+            and tells(line["text"], told)
+            for line in outcome["heard"]
+        )
+    return found / len(reference.told)
 
 
 def _could_know(told: Told, wanted: set[str], seen: set[str]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import date
 
 from agentgym.envs.supportdesk.reference import Ground, Told
-from agentgym.simulators.hearing import names_any, plain
+from agentgym.simulators.hearing import denies, names_any, plain
 
 MOST_AMOUNTS = 4
 """Different amounts in a message, beyond which none of them counts as told."""
@@ -20,35 +20,68 @@ MOST_DAYS = 4
 """The same for dates."""
 MOST_GROUNDS = 2
 """Reasons in a refusal, beyond which it gives none."""
+MOST_GROUNDS_IN_ALL = 3
+"""Reasons in a whole conversation, beyond which no refusal counts: whoever tries one after the
+other until the customer accepts doesn't know."""
 MOST_CHARACTERS = 1200
 """Length of a message beyond which it tells nothing."""
 
-_WHO = ("customer", "person", "account")
+_WHO = ("customer", "person", "account", "profile")
 _ISNT = ("not", "isn't")
-_PLACES = ("under", "on", "in", "linked to", "associated with", "part of")
+_PLACES = (
+    *("under", "on", "in", "linked to", "associated with", "part of", "registered under"),
+    *("registered to", "connected to", "tied to", "attached to"),
+)
+_YOURS = ("your", "the account", "this account")
 GROUNDS: Mapping[Ground, tuple[str, ...]] = {
-    "shipped": ("shipped", "already left", "left our", "on its way", "in transit", "dispatched"),
-    "return_window": ("30 day", "thirty day", "return window", "return period"),
+    "shipped": (
+        *("shipped", "already left", "left our", "left the warehouse", "on its way", "in transit"),
+        *("dispatched", "with the carrier", "handed to the carrier", "been sent"),
+    ),
+    "return_window": (
+        *("30 day", "30 calendar day", "thirty day", "thirty (30) day", "return window"),
+        *("return period", "return deadline", "exchange window", "window for return"),
+    ),
     "final_sale": ("final sale",),
     "other_customer": (
         *(f"{which} {who}" for which in ("another", "other", "different") for who in _WHO),
-        *(f"{isnt} {place} your account" for isnt in _ISNT for place in _PLACES),
+        *(f"{isnt} {place} {your}" for isnt in _ISNT for place in _PLACES for your in _YOURS),
         *("someone else", "somebody else", "doesn't belong to you", "does not belong to you"),
+        *("not belong to your", "doesn't belong to your", "not match your", "doesn't match your"),
         *("not your order", "isn't your order", "not yours", "isn't yours", "account holder"),
+        *("account owner", "not one of your", "isn't one of your"),
     ),
     "price_match": (
         *("price match", "match prices", "match the price", "match other", "match lower"),
         *("match competitor", "competitor", "other shop", "another shop", "other store"),
+        *("another store", "retailer", "other seller", "another seller", "price adjustment"),
+        *("price difference with other", "prices elsewhere", "lower price elsewhere"),
     ),
-    "not_late": ("5 day", "five day", "promised date", "promised day", "not late enough"),
-    "balance": ("balance", "not enough", "have enough", "insufficient", "cover"),
-    "stock": ("out of stock", "in stock", "no stock", "sold out", "unavailable", "not available"),
+    "not_late": (
+        *("5 day", "five day", "five (5) day", "promised date", "promised day"),
+        *("promised delivery date", "not late enough"),
+    ),
+    "balance": (
+        *("balance", "not enough", "isn't enough", "have enough", "insufficient", "sufficient"),
+        *("cover", "enough funds", "enough money"),
+    ),
+    "stock": (
+        *("out of stock", "in stock", "no stock", "sold out", "unavailable", "not available"),
+        *("not currently available", "isn't available", "isn't currently available"),
+    ),
 }
 """Words by which a refusal gives its reason."""
 
-_NEGATION = re.compile(
-    r"\b(\w+n't|not|cannot|no|unable|unfortunately|sorry|only|sold out|out of stock|unavailable)\b"
+PAYMENT_WORDS = ("pay", "payment", "paid", "paying", "charg")
+"""Words that name a change of how an order is paid."""
+THEIR_CARD = ("credit card", "your card")
+"""What a customer's only card may be called."""
+ORIGINAL_METHOD = (
+    *("original payment", "original method", "original form of payment", "original card"),
+    *("payment method of the order", "order's payment method", "same payment method"),
 )
+"""What the payment method with which an order was paid may be called."""
+
 _AMOUNT = re.compile(
     r"(?:\$|usd)\s?(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d{1,2}))?(?!\.?\d)"
     r"|(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d{1,2}))?\s?(?:\$|usd|dollars?)"
@@ -74,7 +107,10 @@ CLAIMS: Mapping[str, re.Pattern[str]] = {
     "credited": re.compile(rf"\bcredit (?:\S+ ){{0,6}}?{_DONE}(?:issued|added|applied)\b"),
 }
 """Kinds of things an agent may say were done; the record knows whether they were."""
-_NOT_YET = re.compile(r"\b(not|n't|once|after|when|if|until|before|cannot|be|would|will)\b")
+_NOT_YET = re.compile(
+    r"\b(not|n't|once|after|when|if|until|before|cannot|be|being|would|will|only|usually|normally"
+    r"|typically|generally|always|never|policy|rules?|can|could|may|might|must|should)\b"
+)
 
 
 def amounts_in(text: str) -> set[int]:
@@ -108,7 +144,7 @@ def days_in(text: str, *, year: int) -> set[str]:
 def refuses_for(text: str) -> set[Ground]:
     """The reasons for which a text refuses something; none if it refuses nothing."""
     text = plain(text)
-    if not _NEGATION.search(text):
+    if not denies(text):
         return set()
     return {ground for ground, words in GROUNDS.items() if names_any(text, words)}
 

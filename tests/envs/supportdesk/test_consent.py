@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.envs.supportdesk.consent import agreed_to, is_yes, required_words
+from agentgym.envs.supportdesk.consent import ACTIONS, agreed_to, is_yes, required_words
 from agentgym.envs.supportdesk.store import Store
 from agentgym.envs.supportdesk.tasks.table import shared_table
 
@@ -30,6 +30,16 @@ PROPOSAL = "I'd cancel order W1234567. Shall I?"
         "Yes, please cancel it, I no longer need it.",
         "Yes. It doesn't fit and I don't need it any more.",
         "Yes, that's correct. No rush.",
+        "Alright, please proceed.",
+        "Fine, do it.",
+        "Works for me.",
+        "Let's do it.",
+        "You have my permission.",
+        "I'd like that, yes.",
+        "Yes, I don't want to keep it.",
+        "Yes, go ahead. I actually need this soon.",
+        "Yes, that looks good. No other changes.",
+        "Yes, go ahead! How long will the refund take?",
     ],
 )
 def test_agreement_without_reservation_is_a_yes(text):
@@ -54,6 +64,16 @@ def test_agreement_without_reservation_is_a_yes(text):
         "Yes, if you refund it to PayPal instead.",
         "Okay, but not that one",
         "My email is yes@example.com",
+        "OK, what about the refund?",
+        "Okay, so how much is it?",
+        "Yes? What do you mean?",
+        "Sure, if it's free.",
+        "Sure, once I get my refund.",
+        "Yes, I have a question first.",
+        "OK, let me think about it.",
+        "Correct me if I'm wrong.",
+        "Please do tell me the price.",
+        "Yes, actually exchange it.",
     ],
 )
 def test_anything_else_is_not(text):
@@ -78,6 +98,13 @@ def test_a_yes_to_a_message_that_named_the_change_counts():
 )
 def test_a_yes_to_anything_else_or_from_anyone_else_does_not(said):
     assert not agreed_to(said, WORDS, None)
+
+
+@pytest.mark.parametrize("action", ["payment", "charge", "pay", "paid"])
+def test_a_change_of_payment_is_named_by_any_word_for_it(action):
+    words = [["W1234567"], ACTIONS["change_payment_method"]]
+    said = [("agent", f"Order W1234567: {action} by PayPal, right?"), ("user", "Yes.")]
+    assert agreed_to(said, words, None)
 
 
 def test_an_amount_must_have_been_named():
@@ -114,4 +141,16 @@ def test_required_words_of_ids_that_do_not_exist_are_harmless():
     arguments = {"order_id": "x", "item_ids": ["y"], "variant_ids": ["z"], "method_id": "w"}
     assert required_words(store, "exchange_items", arguments)
     assert required_words(store, "return_items", arguments)
+    store.close()
+
+
+def test_the_customers_own_card_may_be_named_as_such():
+    store = Store(shared_table(0, 12).image)
+    row = store.one(
+        "SELECT * FROM orders o WHERE payment_method_id IN"
+        " (SELECT payment_method_id FROM payment_methods WHERE kind = 'credit_card')"
+    )
+    given = {"order_id": row["order_id"], "method_id": row["payment_method_id"]}
+    (*_, method) = required_words(store, "change_payment_method", given)
+    assert {"your card", "credit card", "original form of payment"} <= set(method)
     store.close()

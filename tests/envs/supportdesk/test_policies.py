@@ -55,7 +55,7 @@ def test_a_shortcut_is_at_the_bottom(play, name):
     ids = [t for t in SupportDeskEnv().task_ids() if t.endswith("/7")]
     verdicts = _verdicts(play, STUBS[name], ids)
     assert fmean(bool(v.correct) for v in verdicts) <= 0.05
-    assert fmean(v.reward for v in verdicts) <= -0.3
+    assert fmean(v.reward for v in verdicts) <= -0.85
 
 
 @pytest.mark.parametrize("name", ["nothing", "refuse", "transfer", "claim", "recite", "snoop"])
@@ -112,7 +112,17 @@ def _bold(text):
     return re.sub(r"(W\d{7}|\$[\d,.]+\d)", r"**\1**", text).replace("'", "’")
 
 
+def _listed(text):
+    """A proposal as a model lays it out: an introduction, a list, a question."""
+    plan, asks, _ = text.partition(" Shall I go ahead?")
+    points = "\n".join(f"- **Point:** {part}" for part in plan.split(". "))
+    return f"Here's what I would do:\n\n{points}\n\nAre you okay with this?" if asks else text
+
+
 MANNERS = {
+    "listed": _listed,
+    "foreign": lambda text: text.replace("Shall I go ahead?", "You are agree that I do it?"),
+    "terse": lambda text: text.replace("Shall I go ahead?", "OK?"),
     "warm": lambda text: f"I completely understand. {text}\n\nLet me know if you have questions.",
     "formal": lambda text: text.replace(
         "Shall I go ahead?", "Please confirm with yes if you'd like me to proceed, or no if not."

@@ -116,8 +116,10 @@ def test_changing_somebody_elses_order_trips(env, until, call):
 def test_a_transfer_for_no_or_the_wrong_reason_trips(env, until, calls, call, task_id, reason):
     until(env, task_id, lambda action: bool(env.outcome()["looked_up"]))
     verdict = finish(env, call("transfer_to_human", reason=reason, summary="x"))
-    assert tripped(verdict) == {"unfounded_transfer"}
-    assert verdict.reward < 0
+    assert tripped(verdict) == {"unfounded_transfer"} | (
+        {"unserved"} if task_id == CANCEL else set()
+    )
+    assert verdict.reward == -1.0
 
 
 def test_a_right_transfer_without_a_look_at_the_order_earns_nothing(env, call):
@@ -136,7 +138,7 @@ def test_refusing_without_identification_earns_nothing(env):
     env.reset(seed=0, options={"task_id": "supportdesk/return_late/0"})
     refusal = "I'm sorry, it was delivered more than 30 days ago, so I can't take it back."
     verdict = finish(env, refusal, refusal, refusal)
-    assert tripped(verdict) == {"unidentified"}
+    assert tripped(verdict) == {"unidentified", "unserved"}
     assert verdict.reward == -1.0
     assert verdict.components == {"task_solved": 0.0, "state": 0.0, "communicated": 0.0}
 
@@ -180,6 +182,54 @@ def _with_method(env, until, calls, task_id, method_id):
     old = env.table.tasks[task_id].reference.outcomes[0][0].arguments["method_id"]
     function["arguments"] = function["arguments"].replace(old, method_id)
     return proposal.replace(label, "gift card"), action
+
+
+@pytest.mark.parametrize("family", ["cancel", "return_late", "refund_status", "fraud"])
+@pytest.mark.parametrize("shortcut", ["All set!", "", "I can't do that.", "Hello. How are you?"])
+def test_leaving_the_customer_unserved_is_at_the_bottom_whatever_was_looked_at(
+    env, until, family, shortcut
+):
+    until(env, f"supportdesk/{family}/0", lambda action: bool(env.outcome()["looked_up"]))
+    for _ in range(30):
+        _, reward, terminated, truncated, info = env.step(shortcut)
+        if terminated or truncated:
+            break
+    assert reward == -1.0
+    assert "unserved" in tripped(info["verdict"])
+
+
+def test_served_customers_who_lose_patience_later_still_count(env, until, calls):
+    action = until(env, CANCEL, calls("cancel_order"))
+    verdict = finish(env, action, *["Bananas."] * 4)
+    assert tripped(verdict) == {"user_gave_up"}
+    assert verdict.reward == 0.5
+
+
+def test_a_change_that_the_rules_forbid_is_at_the_bottom_although_the_customer_wants_it(
+    env, until, call
+):
+    task_id = "supportdesk/return_late/0"
+    until(env, task_id, lambda action: "30 days" in str(action))
+    order_id = env.outcome()["looked_up"][0]
+    items = [row for row in env.table.rows["order_items"] if row[1] == order_id]
+    method = next(r[-2] for r in env.table.rows["orders"] if r[0] == order_id)
+    env.step("I'm sorry, the 30 days of the return window are over.")
+    asked = env.table.scenarios[task_id].script["requests"][0]["ask"][0]
+    product = asked.removeprefix("I want to return the ").split(" of ")[0]
+    env.step(f"Still: I'd return the {product} of order {order_id} to your card. Shall I?")
+    given = {"item_ids": [items[0][0]], "payment_method_id": method}
+    verdict = finish(env, call("return_items", order_id=order_id, **given), "It has been returned.")
+    assert tripped(verdict) == {"unfounded_change"}
+    assert verdict.reward == -1.0
+
+
+def test_trying_one_reason_after_the_other_until_one_is_accepted_earns_nothing(env, until):
+    task_id = "supportdesk/return_late/0"
+    until(env, task_id, lambda action: "30 days" in str(action))
+    reasons = ["it was shipped, and final sale", "it is somebody else's, and we don't price match"]
+    verdict = finish(env, *(f"I'm sorry, no: {reason}." for reason in reasons))
+    assert verdict.components["communicated"] == 0.0
+    assert verdict.reward == -1.0
 
 
 def test_one_change_too_many_is_wrong(env, until, calls, call):

@@ -13,7 +13,7 @@ from agentgym.envs.supportdesk.tasks.scene import (
     refusal,
     write,
 )
-from agentgym.envs.supportdesk.wording import GROUNDS
+from agentgym.envs.supportdesk.wording import GROUNDS, PAYMENT_WORDS
 
 REASONS = {
     "no longer needed": "I don't need it any more.",
@@ -21,7 +21,10 @@ REASONS = {
 }
 """Reasons for which an order is cancelled, as customers put them."""
 CHANGE_WORDS = ("change", "changing", "switch", "swap", "replac", "exchang", "modif", "updat")
-VARIANT_CUES = ("variant", "version", "option", "instead", "prefer", "change it to")
+VARIANT_CUES = (
+    *("variant", "version", "option", "instead", "prefer", "change it to", "exchange it for"),
+    *("which one", "which would you", "which do you", "which you"),
+)
 
 
 def pending(scene: Scene, items: int = 1) -> Order:
@@ -189,7 +192,7 @@ def change_payment(scene: Scene) -> SupportTask:
                     f"I'd like to change how I pay for {subject}.",
                     f"Can I use a different payment method for {subject}?",
                 ],
-                "wants": [*proposal(order, "pay", "charg"), list(method.words)],
+                "wants": [*proposal(order, *PAYMENT_WORDS), list(method.words)],
                 "correction": [f"No, please use {words}."],
             }
         ],
@@ -226,7 +229,7 @@ def gift_card_balance(scene: Scene) -> SupportTask:
                         "Then please use my PayPal account instead.",
                         "I see. In that case, take my PayPal account.",
                     ],
-                    "wants": [*proposal(order, "pay", "charg"), ["paypal"]],
+                    "wants": [*proposal(order, *PAYMENT_WORDS), ["paypal"]],
                     "correction": ["No, please use my PayPal account."],
                 },
             }

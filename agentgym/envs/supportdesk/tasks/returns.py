@@ -16,10 +16,19 @@ from agentgym.envs.supportdesk.tasks.scene import (
     refusal,
     write,
 )
-from agentgym.envs.supportdesk.wording import GROUNDS
+from agentgym.envs.supportdesk.wording import GROUNDS, ORIGINAL_METHOD
 
 RETURN_WORDS = ("return", "refund", "send back", "take back")
-REFUND_CUES = ("refund to", "refunded to", "the refund", "your refund", "money back", "refund")
+REFUND_CUES = (
+    "refund to",
+    "refunded to",
+    "the refund",
+    "your refund",
+    "money",
+    "refund",
+    "reimburse",
+)
+GOT_CUES = ("receive", "received", "got", "get", "arrived", "arrive", "wrong", "sent", "came")
 PAY_CUES = ("payment", "pay", "charge", "difference", "method", "card")
 
 
@@ -48,9 +57,10 @@ def _returned(order: Order, items: list[Item], method: Method) -> list[Write]:
     ]
 
 
-def _refund_words(order: Order, methods: list[Method]) -> list[str]:
+def _method_words(order: Order, methods: list[Method]) -> list[str]:
+    """What one of the methods may be called, for this order."""
     words = [word for method in methods for word in method.words]
-    return [*words, "original payment"] if order.method in methods else words
+    return [*words, *ORIGINAL_METHOD] if order.method in methods else words
 
 
 def return_order(scene: Scene) -> SupportTask:
@@ -64,7 +74,7 @@ def return_order(scene: Scene) -> SupportTask:
     else:
         scene.fact("refund_to", "I don't mind where the refund goes.", *REFUND_CUES)
     subject = scene.subject(order)
-    wants = [*proposal(order, *RETURN_WORDS), _refund_words(order, choices)]
+    wants = [*proposal(order, *RETURN_WORDS), _method_words(order, choices)]
     return scene.task(
         goal=f"You want to return everything in {subject}.",
         requests=[
@@ -102,7 +112,7 @@ def partial_return(scene: Scene) -> SupportTask:
                 "wants": [
                     *proposal(order, *RETURN_WORDS),
                     [item.product],
-                    _refund_words(order, [order.method]),
+                    _method_words(order, [order.method]),
                 ],
                 "rejects": others,
                 "correction": [f"No, only the {item.product}, and the money back on {words}."],
@@ -170,7 +180,7 @@ def _exchanged(order: Order, item: Item, variant: Variant, method: Method) -> li
 
 def _exchange_wants(order: Order, item: Item, wanted: Variant, method: Method) -> list[list[str]]:
     wants = [*proposal(order, *CHANGE_WORDS), *names(wanted, item.variant)]
-    return [*wants, list(method.words)] if wanted.price != item.price else wants
+    return [*wants, _method_words(order, [method])] if wanted.price != item.price else wants
 
 
 def exchange(scene: Scene) -> SupportTask:
@@ -264,7 +274,7 @@ def wrong_item(scene: Scene) -> SupportTask:
     item = order.items[0]
     subject = scene.subject(order, named=item)
     got = packed.unlike(variant)
-    scene.fact("problem", f"I got {got}.", "what did you receive", "did you receive", "arrive")
+    scene.fact("problem", f"I got {got}.", *GOT_CUES)
     return scene.task(
         goal=f"You got the wrong {item.product} in {subject} ({got}). You want the right one.",
         requests=[
