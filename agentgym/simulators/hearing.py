@@ -87,7 +87,8 @@ _REPORT = re.compile(
 )
 _NOT_YET = re.compile(r"\b(once|when|after|if|until|before|as soon as|not|\w+n't)\b")
 _ASKS = re.compile(
-    r"\?|\b(please|could you|can you|may i|i need|i'll need|i will need|i'd need|provide|share"
+    r"\?|\b(please|could you|can you|may i|provide|share"
+    r"|i('ll|'d| will| would| do)?( still| also| only| just| first)* (need|require)"
     r"|tell me|let me know|give me|what is|what's|which)\b"
 )
 _MORE = re.compile(

@@ -33,7 +33,7 @@ DEFAULT_CUES: dict[str, tuple[str, ...]] = {
         *("what order", "number of order", "number of the order", "number of your order"),
         *("which of your orders", "which purchase"),
     ),
-    "reason": ("reason", "why"),
+    "reason": ("reason", "why", "how come", "made you", "cause"),
 }
 """Words that ask for a fact, by its name; a script adds to them."""
 

@@ -76,6 +76,7 @@ def test_same_seed_and_lines_give_the_same_words_and_another_seed_other_words():
         ("Which order is it?", [ORDER], ["@"]),
         ("Can you confirm your e-mail, please?", ["ada@example.com"], [ORDER]),
         ("What is the new address?", ["12 Oak Avenue"], ["@"]),
+        ("I still need your email address.", ["ada@example.com"], [ORDER]),
         ("I'll need your **email** and your **zip code**.", ["@example.com", "97201"], [ORDER]),
     ],
 )

@@ -126,14 +126,30 @@ def _could_know(told: Told, wanted: set[str], seen: set[str]) -> bool:
 
 
 def _comparable(found: Changes) -> Changes:
-    """Changes without differences of spelling: `12 Oak St.` is `12 oak street`."""
+    """Changes without differences that make none.
+
+    `12 Oak St.` is `12 oak street`, and two refunds are one of both amounts.
+    """
     return {
         table: {
-            side: sorted(([_spelled(value) for value in row] for row in rows), key=repr)
+            side: sorted(
+                ([_spelled(value) for value in row] for row in _summed(table, rows)), key=repr
+            )
             for side, rows in both.items()
         }
         for table, both in found.items()
     }
+
+
+def _summed(table: str, rows: list[list[Any]]) -> list[list[Any]]:
+    """Rows, those of the ledger added up by order, kind, payment method and day."""
+    if table != "ledger":
+        return rows
+    sums: dict[tuple[Any, ...], int] = {}
+    for order_id, kind, method_id, cents, day in rows:
+        key = (order_id, kind, method_id, day)
+        sums[key] = sums.get(key, 0) + cents
+    return [[*key, cents] for key, cents in sums.items()]
 
 
 def _spelled(value: Any) -> Any:

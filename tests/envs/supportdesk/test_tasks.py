@@ -180,3 +180,10 @@ def test_ids_can_be_enumerated_and_asked_for_by_split():  # case D07
 def test_wrong_parameters_are_refused_by_name(kwargs, fault):
     with pytest.raises(ConfigError, match=fault):
         SupportDeskEnv(**kwargs)
+
+
+def test_every_order_was_promised_shipped_and_delivered_after_it_was_placed(table):
+    for order_id, _, _, placed, promised, shipped, delivered, *_ in table.rows["orders"]:
+        days = [placed, *(day for day in (shipped, delivered) if day)]
+        assert days == sorted(days), order_id
+        assert placed < promised, order_id

@@ -1,5 +1,7 @@
 """Verifier and gates: each an honest pass and an attack."""
 
+import json
+
 import pytest
 
 from agentgym.clients.scripted import ScriptedClient
@@ -238,6 +240,21 @@ def test_one_change_too_many_is_wrong(env, until, calls, call):
     env.step(expert(env.messages, {}))
     verdict = finish(env, call("cancel_order", order_id=order_id, reason="no longer needed"))
     assert verdict.components["state"] == 0.0
+
+
+def test_items_may_be_returned_one_after_the_other(env, until, calls, call):
+    task_id = next(
+        key
+        for key, task in env.table.tasks.items()
+        if task.metadata["family"] == "return"
+        and len(task.reference.outcomes[0][0].arguments["item_ids"]) == 2
+    )
+    action = until(env, task_id, calls("return_items"))
+    given = json.loads(action["tool_calls"][0]["function"]["arguments"])
+    first, second = ({**given, "item_ids": [item]} for item in given["item_ids"])
+    report = "The return has been set up."
+    verdict = finish(env, call("return_items", **first), call("return_items", **second), report)
+    assert verdict.reward == 1.0
 
 
 def test_spelling_of_an_address_does_not_matter(env, until, calls):

@@ -38,7 +38,7 @@ def pending(scene: Scene, items: int = 1) -> Order:
 def give_reason(scene: Scene) -> str:
     """Choose why the customer cancels."""
     reason = scene.rng.choice(list(REASONS))
-    scene.fact("reason", REASONS[reason])
+    scene.fact("reason", REASONS[reason], "no longer need", "by mistake", "need it")
     return reason
 
 

@@ -129,7 +129,7 @@ def price_match(scene: Scene) -> SupportTask:
 def credit_not_due(scene: Scene) -> SupportTask:
     """Ask for compensation of a delay that is too short for any: refused."""
     arrived, late = scene.rng.randrange(3, 20), scene.rng.randrange(1, 6)
-    order = delivered(scene, days_ago=arrived, promised=arrived + late)
+    order = delivered(scene, days_ago=arrived, late=late)
     subject = scene.subject(order)
     return scene.task(
         goal=f"Delivery of {subject} was late. You want a compensation.",

@@ -32,14 +32,33 @@ GOT_CUES = ("receive", "received", "got", "get", "arrived", "arrive", "wrong", "
 PAY_CUES = ("payment", "pay", "charge", "difference", "method", "card")
 
 
-def delivered(scene: Scene, items: int = 1, *, days_ago: int | None = None, **more: Any) -> Order:
-    """An order that arrived, by default recently enough to be returned."""
+def delivered(
+    scene: Scene,
+    items: int = 1,
+    *,
+    days_ago: int | None = None,
+    late: int | None = None,
+    **more: Any,
+) -> Order:
+    """An order that arrived, by default recently enough to be returned.
+
+    Args:
+        scene: The task.
+        items: How many items it has.
+        days_ago: When it arrived.
+        late: How many days after the promised one that was; None: before it.
+        more: See `Shop.order`.
+    """
     arrived = scene.rng.randrange(2, 28) if days_ago is None else days_ago
+    placed = arrived + 5
+    if late is not None:
+        placed += late
+        more["promised"] = arrived + late
     return scene.shop.order(
         scene.person,
         scene.shop.variants(items),
         status="delivered",
-        placed=arrived + 5,
+        placed=placed,
         shipped=arrived + 3,
         delivered=arrived,
         **more,
@@ -240,8 +259,8 @@ def out_of_stock(scene: Scene) -> SupportTask:
                 "refusable": GROUNDS["stock"],
                 "fallback": {
                     "ask": [
-                        f"Then I'd like to exchange it for {other} instead.",
-                        f"Too bad. I'd exchange it for {other}, then.",
+                        f"Then I'd like {other} instead, and the rest like the one I have.",
+                        f"Too bad. I'd take {other}, then, otherwise like mine.",
                     ],
                     "wants": _exchange_wants(order, item, second, card),
                     "correction": [f"No, I'd like {other}, and {words} for any difference."],

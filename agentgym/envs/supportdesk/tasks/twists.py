@@ -125,7 +125,7 @@ def namesake(scene: Scene) -> SupportTask:
 def late_credit(scene: Scene) -> SupportTask:
     """Ask for compensation of a long delay: store credit."""
     arrived, late = scene.rng.randrange(2, 20), scene.rng.randrange(6, 15)
-    order = delivered(scene, days_ago=arrived, promised=arrived + late)
+    order = delivered(scene, days_ago=arrived, late=late)
     subject = scene.subject(order)
     return scene.task(
         goal=f"Delivery of {subject} was very late. You want a compensation.",
