@@ -18,7 +18,7 @@ import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,16 +306,14 @@ class ChatClient:
         """Wait while another call finds out how the server takes structured answers.
 
         Unlike the wait for a slot this one counts, or a server that is silent would hold up every
-        call for as long as there are others.
+        call for as long as there are others. With half of the time gone the call goes ahead itself:
+        the other one may be waiting for its turn at a server that is busy.
         """
         if "response_format" not in call.body:
             return
-        try:
-            async with asyncio.timeout(max(0.0, call.deadline - self._clock())):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, call.deadline - self._clock()) / 2):
                 await held.enter_async_context(self.dialect.scouting(call.ticket))
-        except TimeoutError as error:
-            text = "no answer before the deadline"
-            raise BadReply(text, retryable=True, status=408) from error
 
     async def _sent(self, session: LoopSession, call: _Call, attempt: _Attempt) -> Completion:
         left_s = call.deadline - self._clock()

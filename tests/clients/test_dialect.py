@@ -146,6 +146,14 @@ async def test_failing_scout_hands_on_its_turn(server, make_client):
     assert len(server.requests) == 11
 
 
+async def test_scout_that_waits_for_a_slot_does_not_use_up_the_others_time(server, make_client):
+    client = make_client(max_concurrency=1, deadline_s=0.4)
+    async with client.limiter.slot(client.limiter.ticket()):
+        asked = [asyncio.create_task(ask(client)) for _ in range(5)]
+        await asyncio.sleep(0.6)
+    assert len(await asyncio.gather(*asked)) == 5
+
+
 async def test_silent_server_holds_nobody_longer_than_the_deadline(server, make_client):
     server.replies = [Reply(hangs=True)]
     client = make_client(timeout_s=0.3, deadline_s=0.6, max_retries=0)
