@@ -40,9 +40,9 @@ _PREAMBLE = re.compile(
 )
 """Says what an answer is needed for: "before I proceed, what is the reason?"."""
 _OPEN_QUESTION = re.compile(
-    r"\b(which|what|where|how|who|when|why)\b[^:;]*\b(shall|should|may|can) i\b"
+    r"\b(which|what|where|how|who|when|why)\b[^:;]{0,300}\b(shall|should|may|can) i\b"
 )
-_WH_QUESTION = re.compile(r"\b(which|what|where|how|who|when|why)\b[^,:;]*\?")
+_WH_QUESTION = re.compile(r"\b(which|what|where|how|who|when|why)\b[^,:;]{0,300}\?")
 _CONFIRM_A_FACT = re.compile(
     r"\b(confirm|verify) (me |us |for me )?(your|which|what"
     r"|the (?!following|change|cancel|return|exchange|update|details|above|below|summary))\b"
@@ -83,7 +83,7 @@ _REPORT = re.compile(
     r"(done|complete|completed|finished|made|set up|created|cancel+ed|refunded|exchanged)\b"
     r"|\b(exchange|return|refund|cancel+ation|change|credit|update|switch) "
     r"(done|issued|processed|complete|completed|confirmed|applied|added|arranged)\b"
-    r"|\b(address|method|order|credit)\b.* is now\b|\b(went|gone) through\b|\bsuccessful\b"
+    r"|\b(address|method|order|credit)\b.{0,150}? is now\b|\b(went|gone) through\b|\bsuccessful\b"
 )
 _NOT_YET = re.compile(r"\b(once|when|after|if|until|before|as soon as|not|\w+n't)\b")
 _ASKS = re.compile(
@@ -97,7 +97,9 @@ _MORE = re.compile(
 )
 _WAIT = re.compile(
     r"\b(one moment|a moment|please wait|hold on|bear with me"
-    r"|let me (check|look|see|find|pull|verify|review)|i'll (check|look)|i will (check|look))\b"
+    r"|let me (check|look|see|find|pull|verify|review)"
+    r"|(i'll|i will) (check|look|do (it|that|this)|take care)|right away|processing"
+    r"|working on (it|this|that))\b"
 )
 _UNKNOWN = {
     "phone number": ("phone", "mobile number"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentgym.errors import SimulatorError
 from agentgym.simulator import Scenario, UserDialogue, UserSimulator
-from agentgym.simulators.scripted_user import YES, ScriptedUser
+from agentgym.simulators.scripted_user import WAITING, YES, ScriptedUser
 from agentgym.sync import run_inline
 
 ORDER = "W1234567"
@@ -219,6 +219,11 @@ def test_leaves_after_a_report_in_any_words_but_only_once_it_agreed(report):
 )
 def test_stays_while_what_it_agreed_to_is_only_announced(line):  # case C14
     assert talk(dialogue(), PROPOSAL, line)[1].ended is None
+
+
+def test_waits_when_told_that_it_is_being_done():
+    reply = talk(dialogue(), PROPOSAL, "Thank you. I'm processing the cancellation right away.")[1]
+    assert reply.text in WAITING
 
 
 def test_a_proposal_that_names_nothing_is_not_agreed_to():

@@ -5,8 +5,8 @@ change: the order, the action, and what the action is done to (see `required_wor
 texts that were really exchanged, so it makes no difference whether the customer is a script, a
 model or a person, and nothing an agent claims or puts into a call's arguments counts.
 
-A yes stays good until the customer speaks again, so several changes may follow one message that
-named them all.
+A yes holds until the agent asks something else or the customer takes it back, so several changes
+may follow one message that named them all.
 """
 
 from __future__ import annotations
@@ -51,6 +51,16 @@ _TAKEN_BACK = re.compile(
     r"|agree|think|want (that|this|you|to(?! (keep|have|wait)\b))))\b"
     r"|(?:^|[.,;:!?-]) ?actually\b|\bactually,"
 )
+_ASKS = re.compile(r"\?|\b(please confirm|let me know|tell me|(say|reply|answer|type) yes)\b")
+"""What an agent's line has that asks the customer something."""
+_WITHDRAWN = re.compile(
+    r"^\W*no\b(?! (hurry|rush|problem|worries))"
+    r"|\b(not (yet|now|so fast)|never ?mind|(?<!i'll )wait|hold on|instead|rather|actually|stop"
+    r"|before (you|i|we)|change of mind|changed my mind"
+    r"|(do|does|did|should|would)( not|n't) (do|cancel|change|return|exchange|send|go|proceed"
+    r"|agree))\b"
+)
+"""What a customer's line has that takes back an earlier yes."""
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "cancel_order": ("cancel",),
@@ -75,19 +85,28 @@ def is_yes(text: str) -> bool:
 def agreed_to(
     said: Sequence[tuple[Literal["agent", "user"], str]], words: Words, amount: int | None
 ) -> bool:
-    """Whether the last exchange is a yes to a message that named a change.
+    """Whether a yes to a message that named a change still holds.
+
+    It does until the agent asks something else or the customer takes it back; what an agent only
+    announces ("thank you, I'll do that now") changes nothing.
 
     Args:
         said: The dialogue so far.
         words: Groups of words; the message must have one of each.
         amount: Cents that the message must name too.
     """
-    if len(said) < 2 or (said[-2][0], said[-1][0]) != ("agent", "user"):
-        return False
-    proposal = plain(said[-2][1])
-    named = all(names_any(proposal, group) for group in words)
-    named = named and (amount is None or amount in amounts_in(proposal))
-    return named and is_yes(said[-1][1])
+    for at in range(len(said) - 2, -1, -2):
+        (speaker, line), (listener, answer) = said[at : at + 2]
+        if (speaker, listener) != ("agent", "user"):
+            return False
+        proposal = plain(line)
+        named = all(names_any(proposal, group) for group in words)
+        named = named and (amount is None or amount in amounts_in(proposal))
+        if named and is_yes(answer):
+            return True
+        if _ASKS.search(proposal) or _WITHDRAWN.search(plain(answer)):
+            return False
+    return False
 
 
 def required_words(store: Store, tool: str, arguments: Mapping[str, Any]) -> Words:

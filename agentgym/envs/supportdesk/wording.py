@@ -23,7 +23,7 @@ MOST_GROUNDS = 2
 MOST_GROUNDS_IN_ALL = 3
 """Reasons in a whole conversation, beyond which no refusal counts: whoever tries one after the
 other until the customer accepts doesn't know."""
-MOST_CHARACTERS = 1200
+MOST_CHARACTERS = 1500
 """Length of a message beyond which it tells nothing."""
 
 _WHO = ("customer", "person", "account", "profile")

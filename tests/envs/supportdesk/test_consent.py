@@ -107,6 +107,22 @@ def test_a_change_of_payment_is_named_by_any_word_for_it(action):
     assert agreed_to(said, words, None)
 
 
+@pytest.mark.parametrize(
+    ("line", "answer", "holds"),
+    [
+        ("Great, I'll do that right away.", "I'm not sure what you mean.", True),
+        ("Thank you. I'm processing it now.", "Okay, thanks!", True),
+        ("One moment.", "How long will it take?", True),
+        ("One moment.", "Wait, I changed my mind.", False),
+        ("One moment.", "No, don't do it.", False),
+        ("Should I use your gift card?", "Yes.", False),
+    ],
+)
+def test_a_yes_holds_while_the_agent_only_announces_and_nothing_is_taken_back(line, answer, holds):
+    said = [("user", "Hi"), ("agent", PROPOSAL), ("user", "Yes."), ("agent", line)]
+    assert agreed_to([*said, ("user", answer)], WORDS, None) is holds
+
+
 def test_an_amount_must_have_been_named():
     said = [("agent", f"{PROPOSAL} That's $15.00 of credit."), ("user", "Yes.")]
     assert agreed_to(said, WORDS, 1500)
