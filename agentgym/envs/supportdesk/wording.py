@@ -108,9 +108,12 @@ CLAIMS: Mapping[str, re.Pattern[str]] = {
 }
 """Kinds of things an agent may say were done; the record knows whether they were."""
 _NOT_YET = re.compile(
-    r"\b(not|n't|once|after|when|if|until|before|cannot|be|being|would|will|only|usually|normally"
-    r"|typically|generally|always|never|policy|rules?|can|could|may|might|must|should)\b"
+    r"\b(not|n't|i'd|i'll|we'd|we'll|then|going to|once|after|when|if|until|before|cannot|be"
+    r"|being|would|will|only|usually|normally|typically|generally|always|never|policy|rules?|can|could|may|might|must|should)\b"
 )
+
+_PRESENT = re.compile(r"\b(is|are)\b")
+_PAST = re.compile(r"\b(has|have|i've|was|were|been|just|now)\b")
 
 
 def amounts_in(text: str) -> set[int]:
@@ -164,10 +167,16 @@ def tells(text: str, told: Told) -> bool:
 
 
 def claims_in(text: str) -> set[str]:
-    """What a text says was done, by the keys of `CLAIMS`; plans and conditions aren't claims."""
+    """What a text says was done, by the keys of `CLAIMS`; plans and conditions aren't claims.
+
+    In a text that asks something, "it is refunded" is part of a plan.
+    """
     found = set()
+    asks = "?" in text
     for sentence in re.split(r"(?<=[.!?])\s", plain(text)):
         if "?" in sentence or _NOT_YET.search(sentence.replace("n't", " n't")):
+            continue
+        if asks and _PRESENT.search(sentence) and not _PAST.search(sentence):
             continue
         found |= {kind for kind, pattern in CLAIMS.items() if pattern.search(sentence)}
     return found
