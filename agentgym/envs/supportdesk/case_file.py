@@ -105,6 +105,8 @@ def discloses(store: Store, case: CaseFile, dialogue: UserDialogue, text: str) -
             owner["email"],
             owner["street"],
             order["street"],
+            owner["zip"],
+            order["zip"],
             f"{owner['first_name']} {owner['last_name']}",
         )
         if any(names_any(line, [s]) and not names_any(known, [s]) for s in secrets):
