@@ -303,7 +303,7 @@ class TaskHome:
         """A trace's task, with its hidden reference.
 
         Raises:
-            DataError: If the environment gives another one.
+            DataError: If the environment gives another one, or the same one made from other data.
         """
         from gymnasium.utils import seeding
 
@@ -316,8 +316,24 @@ class TaskHome:
                     f"asked for task {wanted!r}, the environment gives {task.task_id!r}"
                 )
             self._tasks[wanted] = task
+        _check_data(trace, self._tasks[wanted])
         return self._tasks[wanted]
 
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+def _check_data(trace: Trace, task: Task) -> None:
+    """Refuse a task whose data changed since: its reference would judge another episode.
+
+    Environments put what their tasks were made from into the metadata, as digests.
+    """
+    stored = trace.metadata.get("task")
+    for name, now in task.metadata.items():
+        then = stored.get(name, now) if isinstance(stored, Mapping) else now
+        if name.endswith("digest") and then != now:
+            raise DataError(
+                f"task {task.task_id} was made from other data then: {name} {then!s:.12}, now "
+                f"{now!s:.12}; use the version that played it, or play it again"
+            )

@@ -252,6 +252,20 @@ def test_rescore_by_the_traces_own_environment_gives_the_same_rewards(
     assert "other reward   0" in out
 
 
+def test_traces_of_tasks_made_from_other_data_get_no_number(agentgym_command, tmp_path):
+    play = "rollout --env agentgym/SupportDesk-v0 --policy expert -n 2 --quiet --out x"
+    assert agentgym_command(*play.split())[0] == 0
+    path = tmp_path / "x" / "traces.jsonl"
+    same, other = path.read_text(encoding="utf-8").splitlines()
+    digest = json.loads(other)["metadata"]["task"]["digest"]
+    path.write_text(f"{same}\n{other.replace(digest, 'f' * 64)}\n", encoding="utf-8")
+    agentgym_command("judge", "rescore", path, "--out", "new.jsonl", "--quiet")
+    kept, refused = read_traces(tmp_path / "new.jsonl")
+    assert kept.reward == 1.0
+    assert (refused.reward, refused.verdict.judge_failed) == (None, True)
+    assert "made from other data" in refused.verdict.reason
+
+
 def test_rescore_by_a_model_applies_the_environments_gates(judge, traces, tmp_path):
     code, out, _ = judge(
         *("rescore", str(traces), "--out", "new.jsonl"),
