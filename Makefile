@@ -7,16 +7,17 @@ ARGS ?=
 .DEFAULT_GOAL := help
 # Quick checks first, also with make -j.
 .NOTPARALLEL:
-.PHONY: help setup demo test fast unit e2e lint format clean
+.PHONY: help setup demo test fast unit coverage e2e lint format clean
 
 help: ## show this page
 	@echo "agentgym: LLM-agent tasks as Gymnasium environments, rollouts and GRPO training"
 	@echo
 	@echo "  make demo     evaluate a small policy on held-out WebShop tasks, train it with GRPO on vLLM,"
 	@echo "                evaluate it again; some 4 minutes on 2 cores"
-	@echo "  make test     everything that has to pass: lint, types, fast tests with coverage, e2e tests"
+	@echo "  make test     everything that has to pass: lint, types, fast tests, e2e tests"
 	@echo "  make fast     lint, types and the fast tests"
 	@echo "  make e2e      the tests that drive real vLLM, TRL and servers"
+	@echo "  make coverage the fast tests with coverage"
 	@echo "  make lint     ruff and mypy only;  make format mends what ruff can mend"
 	@echo "  make setup    only create .venv (the targets above do it when something changed)"
 	@echo "  make clean    remove .venv and the tools' caches"
@@ -36,6 +37,9 @@ test: lint unit e2e
 fast: lint unit
 
 unit: setup
+	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+
+coverage: setup ## the fast tests' coverage, which takes three times as long
 	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --maxprocesses=8 --dist=worksteal --cov --cov-report=term $(ARGS)
 
 e2e: setup

@@ -77,6 +77,10 @@ class JsonSchema:
                 return [_in_words(error) for _, error in found]
         except (ArithmeticError, RecursionError, ValueError) as error:  # 1e999 as a multiple of 3
             return [f"can't be checked ({type(error).__name__}: {error})"[:LONGEST_FAULT]]
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return ["can't be checked (nested too deep for its schema)"]
 
     def exact(self, value: Any) -> Any:
         """Read what models send as strings where a number or a boolean is declared.
@@ -88,8 +92,20 @@ class JsonSchema:
         try:
             with _remembering():
                 return _exact(value, self._validator.schema, self._validator)
-        except RecursionError:  # a schema whose alternatives include itself
+        except RecursionError:  # nested too deep for its schema
             return value
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return value
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether jsonschema's map of references (rpds-py 2026.9) died of a stack that ended inside it.
+
+    It is no `Exception`, and anybody may nest arguments deep enough for it.
+    """
+    return type(error).__module__ == "pyo3_runtime"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -109,7 +125,7 @@ def _validator(text: str) -> Validator:
             f"not a valid JSON schema at {error.json_path}: {error.message:.200}"
         ) from error
     for reference in _references(schema):
-        _follow(schema, reference)
+        _check_progress(schema, _follow(schema, reference), reference)
     # Without "$schema", by which the validator of a subschema would be chosen anew.
     return _remembering_class(cls)({k: v for k, v in schema.items() if k != "$schema"})
 
@@ -156,6 +172,34 @@ def _follow(root: Any, reference: str) -> Any:
         if target["$ref"] in seen:
             raise ConfigError(f"reference {pointer!r} leads back to itself")
         seen.append(target["$ref"])
+
+
+def _check_progress(root: Any, target: Any, reference: str) -> None:
+    """See that a reference doesn't come back to itself about the very same value.
+
+    Raises:
+        ConfigError: If it does, since checking anything by it would never end.
+    """
+    seen: list[Any] = []
+    waiting = _about_the_same(root, target)
+    while waiting:
+        schema = waiting.pop()
+        if schema is target:
+            raise ConfigError(f"reference {reference!r} leads back to itself")
+        if isinstance(schema, dict) and not any(schema is other for other in seen):
+            seen.append(schema)
+            waiting += _about_the_same(root, schema)
+
+
+def _about_the_same(root: Any, schema: Any) -> list[Any]:
+    """The schemas that a value is held against because it is held against this one."""
+    if not isinstance(schema, dict):
+        return []
+    found = [schema[key] for key in ("not", "if", "then", "else") if key in schema]
+    found += [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
+    found += schema.get("dependentSchemas", {}).values()
+    found += [_follow(root, schema[key]) for key in _REFERENCES if isinstance(schema.get(key), str)]
+    return found
 
 
 def non_finite(value: Any) -> Iterator[float]:

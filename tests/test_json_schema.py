@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from agentgym.errors import ConfigError
 from agentgym.json_schema import LONGEST_FAULT, MOST_FAULTS, JsonSchema, rebased
+from agentgym.types import MAX_NESTING
 
 PLACE = {
     "type": "object",
@@ -78,7 +81,7 @@ def test_exact_readings(schema, given, read):
 
 
 def test_a_schema_that_contains_itself_ends():
-    """Trees are fine; alternatives that are the schema itself can't be checked."""
+    """Trees are fine, however deep."""
     tree = {
         "$defs": {
             "tree": {
@@ -90,9 +93,42 @@ def test_a_schema_that_contains_itself_ends():
     }
     schema = JsonSchema(tree, where="t")
     assert schema.exact({"next": {"next": {"n": "3"}}}) == {"next": {"next": {"n": 3}}}
-    endless = JsonSchema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, where="t")
-    assert endless.exact("1") == "1"
-    assert "can't be checked" in endless.faults("1")[0]
+    deep: dict[str, Any] = {"n": 1}
+    for _ in range(MAX_NESTING - 1):
+        deep = {"next": deep}
+    assert all("can't be checked" in fault for fault in schema.faults(deep))
+    assert schema.exact(deep) == deep
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
+        {"not": {"$ref": "#"}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]},
+                                        "b": {"if": {"$ref": "#/$defs/a"}}}},
+        {"properties": {"x": {"$ref": "#/$defs/a"}},
+         "$defs": {"a": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}}},
+    ],
+)  # fmt: skip
+def test_a_schema_that_is_its_own_condition_is_refused(endless):
+    with pytest.raises(ConfigError, match="leads back to itself"):
+        JsonSchema(endless, where="t")
+
+
+def test_a_stack_that_ends_inside_a_library_is_a_fault_of_the_value(monkeypatch):
+    class PanicException(BaseException):
+        pass
+
+    PanicException.__module__ = "pyo3_runtime"
+    schema = JsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]}, where="t")
+
+    def dies(*args):
+        raise PanicException
+
+    monkeypatch.setattr(type(schema._validator), "iter_errors", dies)
+    assert "can't be checked" in schema.faults("1")[0]
+    assert schema.exact("1") == "1"
 
 
 @pytest.mark.parametrize("reference", ["other.json", "#anchor", "#/$defs/gone", "https://x.y/z"])
