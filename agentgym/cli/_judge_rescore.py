@@ -131,12 +131,15 @@ class RescoreCommand:
 
         Raises:
             DataError: If there are none, or two of one id.
+            ConfigError: If some would keep a score of another scale than the new ones.
         """
         from agentgym.judges.rescore import is_wanted
         from agentgym.traces import read_traces
 
         found: dict[str, Original] = {}
         for trace in read_traces(self._source):
+            if self._args.only_failed and trace.scored:
+                self._check_scale(trace)
             if trace.trace_id in found:
                 raise DataError(
                     f"{self._source} has the trace {trace.trace_id} twice, so that their verdicts "
@@ -151,6 +154,37 @@ class RescoreCommand:
         if not found:
             raise DataError(f"{self._source} has no traces")
         return found
+
+    def _check_scale(self, kept: Trace) -> None:
+        """Refuse to judge some traces beside one that keeps its score if the scales differ.
+
+        Raises:
+            ConfigError: If they do, as far as the file can tell.
+        """
+        theirs = sorted(kept.verdict.components)
+        said = f"--only-failed would keep trace {kept.trace_id}'s score"
+        advice = "leave out --only-failed, so that all are judged by the one"
+        if self._named is None:
+            if _judged_by_named_model(kept):
+                raise ConfigError(
+                    f"{said}, which a model named to an earlier rescore gave, and let the "
+                    "environment's own judge score the others: two scales in one file; name that "
+                    f"model and rubric again, or {advice}"
+                )
+            return
+        rubric = self._named.rubric
+        ours = sorted(criterion.name for criterion in rubric.criteria)
+        if theirs != ours:
+            own = (
+                "name the rubric that judged it"
+                if _judged_by_named_model(kept)
+                else "leave out the judge's flags, so that the environment's own judge judges"
+            )
+            raise ConfigError(
+                f"{said} ({', '.join(theirs) or 'no components'}) and have the rubric "
+                f"{rubric.name!r} ({', '.join(ours)}) score the others: two scales in one file; "
+                f"{own}, or {advice}"
+            )
 
     def _done(self, originals: Mapping[str, Original]) -> set[str]:
         """The ids of what an earlier run has judged, or rightly left alone.
@@ -225,6 +259,12 @@ def _verdicts(trace: Trace) -> int:
     from agentgym.judges.rescore import PREVIOUS_VERDICTS
 
     return len(trace.metadata.get(PREVIOUS_VERDICTS, ()))
+
+
+def _judged_by_named_model(trace: Trace) -> bool:
+    """Whether an earlier rescore's model, and not the environment's judge, gave the verdict."""
+    note = trace.metadata.get(_NOTE)
+    return isinstance(note, Mapping) and isinstance(note.get("judge"), Mapping)
 
 
 def _last_lines(file: BinaryIO) -> dict[str, int]:

@@ -180,7 +180,8 @@ class Rescoring:
         scoring: Judge, gates and reward range to use; an environment's own is `env.scoring`.
         task_of: Gives a trace's task back with its hidden reference; by default judges see what the
             trace knows. An error of it masks the trace.
-        only_failed: Leave traces alone whose judge didn't fail.
+        only_failed: Leave traces alone whose judge didn't fail. The judge must then be the one that
+            scored those, or one file has two scales.
         concurrency: Judgements at once.
         note: Facts about the new judge, for `Trace.metadata["rescored"]`.
 

@@ -297,7 +297,7 @@ def test_rescore_shows_the_judge_the_hidden_reference_if_the_rubric_asks(judge, 
     assert all('"reference": ' in text for text in asked)
 
 
-def test_only_failed_judges_those_and_keeps_the_rest(judge, traces, tmp_path):
+def test_only_failed_judges_those_and_keeps_the_rest(agentgym_command, traces, tmp_path):
     masked = Verdict(
         failure_class="judge", judge_failed=True, masked=True, reward=None, reason="down"
     )
@@ -311,13 +311,68 @@ def test_only_failed_judges_those_and_keeps_the_rest(judge, traces, tmp_path):
                 verdict = masked if number == 1 else broken
                 update = {"verdict": verdict, "failure_class": verdict.failure_class}
             writer.write(trace.model_copy(update=update))
-    code, out, _ = judge("rescore", str(file), "--only-failed", "--out", "new.jsonl")
+    code, out, _ = agentgym_command(
+        *("judge", "rescore", str(file), "--only-failed", "--quiet", "--out", "new.jsonl")
+    )
     assert code == 0
     new = list(read_traces(tmp_path / "new.jsonl"))
-    assert [t.reward for t in new] == [given[0].reward, 0.0, given[2].reward, None, given[4].reward]
+    assert [t.reward for t in new] == [
+        None if number == 3 else trace.reward for number, trace in enumerate(given)
+    ]
     assert new[0] == given[0]
     assert "newly scored   1" in out
     assert "not judgeable  1" in out
+
+
+def test_only_failed_refuses_a_judge_of_another_scale_before_any_call(judge, traces, tmp_path):
+    asked = []
+
+    def answer(body):
+        asked.append(body)
+        return strict(body)
+
+    code, _, err = judge(
+        *("rescore", str(traces), "--only-failed", "--out", "new.jsonl"), answer=answer
+    )
+    assert code == 1
+    assert_one_line(err)
+    components = next(iter(read_traces(traces))).verdict.components
+    assert f"({', '.join(sorted(components))})" in err
+    assert "the rubric 'default' (grounded, task_solved)" in err
+    assert "leave out the judge's flags, so that the environment's own judge judges" in err
+    assert "or leave out --only-failed" in err
+    assert not asked
+    assert not list(tmp_path.glob("new.jsonl*"))
+
+
+def test_only_failed_goes_on_with_the_scale_of_the_scores_that_stay(
+    judge, agentgym_command, traces, tmp_path
+):
+    def once_mute(body):
+        if "BEGIN TRANSCRIPT" in body["messages"][-1]["content"] and next(mute, False):
+            return 200, reply("no idea")
+        return 200, verdict_of(body, task_solved=True, grounded=True)
+
+    mute = iter([True] * 2)
+    first = ("rescore", str(traces), "--concurrency", "1", "--out", "first.jsonl")
+    assert judge(*first, answer=once_mute)[0] == 0
+    again = ("rescore", "first.jsonl", "--only-failed", "--out", "new.jsonl")
+
+    code, _, err = agentgym_command("judge", *again, "--quiet")
+    assert code == 1
+    assert_one_line(err)
+    assert "let the environment's own judge score the others: two scales in one file" in err
+
+    (tmp_path / "r.toml").write_text(RUBRIC)
+    code, _, err = judge(*again, "--rubric", "r.toml")
+    assert code == 1
+    assert_one_line(err)
+    assert "name the rubric that judged it, or leave out --only-failed" in err
+
+    code, out, _ = judge(*again, answer=once_mute)  # another server, the same rubric
+    assert code == 0
+    assert "newly scored   1" in out
+    assert [t.reward for t in read_traces(tmp_path / "new.jsonl")] == [1.3] * 5
 
 
 def test_traces_without_a_verdict_are_told_with_the_command_that_asks_again(
@@ -461,7 +516,7 @@ def test_an_interrupted_rescore_goes_on_where_it_was(traces, tmp_path, model_ser
     assert len(kept) == 2
 
     other = subprocess.run(
-        [*command, first.url, "--only-failed"],
+        [*command, first.url, "--model", "other"],
         cwd=tmp_path,
         env=env,
         capture_output=True,
