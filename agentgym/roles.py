@@ -91,7 +91,7 @@ class Roles(Record):
         found: dict[str, Endpoint] = {}
         for name, values in tables.items():
             if name not in ROLES:
-                raise ConfigError(f"{where}: {_unknown('table', name, ROLES)}")
+                raise ConfigError(f"{where}: {unknown_name('table', name, ROLES)}")
             found[name] = read_endpoint(values, role=name, where=f"{where}: [{name}]")
         return cls(**found)
 
@@ -211,7 +211,7 @@ def _fault_text(fault: Any) -> str:
     if fault["type"] == "extra_forbidden":
         known = _INNER[path[0]] if len(path) > 1 else Endpoint
         inside = f"{'.'.join(path[:-1])}: " if len(path) > 1 else ""
-        return inside + _unknown("field", path[-1], known.model_fields)
+        return inside + unknown_name("field", path[-1], known.model_fields)
     text = str(fault["msg"]).removeprefix("Value error, ")
     if not path:
         return text
@@ -221,7 +221,8 @@ def _fault_text(fault: Any) -> str:
     return f"{'.'.join(path)}: {text}{got}"
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """One line about a name that isn't known, with the likeliest one meant."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"

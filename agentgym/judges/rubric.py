@@ -18,6 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agentgym.errors import ConfigError
+from agentgym.roles import unknown_name
 from agentgym.types import Finite, Record, in_one_line
 
 RESERVED_NAMES = frozenset({"reason", "criteria", "scores", "id"})
@@ -173,7 +174,10 @@ def _faults(error: ValidationError, text: str) -> str:
     for fault in faults[:5]:
         place = fault["loc"]
         message = fault["msg"].removeprefix("Value error, ")
-        if not isinstance(fault["input"], Mapping | list):
+        if fault["type"] == "extra_forbidden":
+            known = Criterion if len(place) > 1 else Rubric
+            message = unknown_name("field", str(place[-1]), known.model_fields)
+        elif not isinstance(fault["input"], Mapping | list):
             message += f" (got {fault['input']!r:.60})"
         field = ".".join(map(str, place))
         line = _line_of(text, place)
