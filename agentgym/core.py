@@ -25,6 +25,7 @@ from agentgym.calls import cut_off_reply, run_text_calls, run_tool_calls
 from agentgym.errors import (
     ActionError,
     ConfigError,
+    EnvFault,
     MalformedCall,
     ResetNeeded,
     SimulatorError,
@@ -32,7 +33,7 @@ from agentgym.errors import (
 from agentgym.judge import GateSpec, Judge, Scoring, resolve_gates
 from agentgym.metering import metered
 from agentgym.running import RunningEpisode, TurnRecord
-from agentgym.spaces import AssistantSpace, MessageSpace
+from agentgym.spaces import AssistantSpace, MessageSpace, is_message
 from agentgym.sync import run_inline, run_on_background_loop
 from agentgym.tools import Tool, ToolBox
 from agentgym.types import (
@@ -258,7 +259,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         running.max_turns = _tightest(self.max_turns, _checked_cap(chosen.get("max_turns")))
         try:
             with metered(running.meter):
-                opening = tuple(await self.start(task))
+                opening = _messages(await self.start(task), "start()")
         except BaseException:
             self._state = None  # half set up: nothing to step
             raise
@@ -278,7 +279,7 @@ class AgentEnv(gymnasium.Env[Messages, Action]):
         record = TurnRecord(message, annotations)
         try:
             with metered(running.meter):
-                record.replies = tuple(await self._advance(running, record))
+                record.replies = _messages(await self._advance(running, record), "reply()")
         except SimulatorError as error:
             running.fail_by_simulator(error)
         except BaseException:
@@ -428,6 +429,21 @@ def _checked_cap(cap: Any) -> int | None:
 def _tightest(*caps: int | None) -> int | None:
     given = [cap for cap in caps if cap is not None]
     return min(given) if given else None
+
+
+def _messages(given: Any, source: str) -> Messages:
+    """What a hook of a subclass returned, if it is messages.
+
+    Raises:
+        EnvFault: If it isn't.
+    """
+    found = tuple(given) if isinstance(given, list | tuple) else None
+    if found is None or not all(map(is_message, found)):
+        raise EnvFault(
+            f"{source} must return a list or tuple of messages such as "
+            f'{{"role": "user", "content": "…"}}, got {given!r:.200}'
+        )
+    return found
 
 
 def _copies(messages: Messages) -> Messages:

@@ -56,7 +56,8 @@ def connect(endpoint: EndpointLike, *, role: Role | None = None) -> ModelClient:
             f"{role or 'endpoint'}: expected an Endpoint, a mapping with base_url and model, or a "
             f"client with complete(), got a {type(endpoint).__name__}"
         )
-    return _maker.get()(endpoint)
+    maker, _ = _maker.get()
+    return maker(endpoint)
 
 
 def shared_client(endpoint: Endpoint) -> SharedClient:
@@ -70,21 +71,29 @@ def shared_client(endpoint: Endpoint) -> SharedClient:
         return _shared[key]
 
 
-_maker: ContextVar[ClientMaker] = ContextVar("agentgym_connect", default=shared_client)
+_maker: ContextVar[tuple[ClientMaker, bool]] = ContextVar(
+    "agentgym_connect", default=(shared_client, True)
+)
 
 
 @contextmanager
-def connecting_by(maker: ClientMaker) -> Iterator[None]:
+def connecting_by(maker: ClientMaker, *, asks_servers: bool = True) -> Iterator[None]:
     """Have `connect` give out other clients inside the block: recording ones, or a replay.
 
     Args:
         maker: Makes the client of an endpoint; `shared_client` gives it the real one.
+        asks_servers: Whether those clients send anything, and so need keys.
     """
-    token = _maker.set(maker)
+    token = _maker.set((maker, asks_servers))
     try:
         yield
     finally:
         _maker.reset(token)
+
+
+def connects_to_servers() -> bool:
+    """Whether `connect` gives out clients that ask servers, rather than play a recording."""
+    return _maker.get()[1]
 
 
 class SharedClient:

@@ -23,6 +23,7 @@ import aiohttp
 from agentgym.client import Endpoint, named_secrets, public_url
 from agentgym.clients.reply import BadReply, bad_reply
 from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
+from agentgym.redaction import REDACTED, SHORTEST_SECRET
 
 _OVERFLOW = re.compile(
     r"context[_ ]length|maximum context|context window|context limit|context size|max_model_len"
@@ -52,7 +53,6 @@ _HINTS = (
     ),
 )
 """What a server doesn't take, by its words, and how to leave it out."""
-_SHORTEST_SECRET = 8
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 
 
@@ -194,7 +194,9 @@ def _what_happened(
         return f": {text}{tried}; is the server running, and is the base URL right?"
     if failure.out_of_money:
         return f": {text}; the account has no credit left"
-    if failure.status is None:
+    if failure.status is None or (
+        failure.status == 408 and failure.unknown_bill
+    ):  # nobody answered
         return f": {text}{tried}"
     if failure.status in (401, 403):
         key = endpoint.api_key_env
@@ -256,8 +258,7 @@ def secrets_of(endpoint: Endpoint) -> list[str]:
         values += [parts.password or parts.username, basic_credentials(parts)]
     values += named_secrets(endpoint.extra_body)
     values += [unquote(value) for value in values] + [quote(value) for value in values]
-    # Shorter ones (EMPTY, none, an API version's v1) would blot out ordinary text.
-    return sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len)[::-1]
+    return sorted({value for value in values if len(value) >= SHORTEST_SECRET}, key=len)[::-1]
 
 
 def basic_credentials(url: SplitResult) -> str:
@@ -270,5 +271,5 @@ def scrubbed(text: str, endpoint: Endpoint) -> str:
     """A server's or library's text without the key and without credentials in URLs."""
     text = text.replace(endpoint.base_url, public_url(endpoint.base_url))
     for secret in secrets_of(endpoint):
-        text = text.replace(secret, "[redacted]")
+        text = text.replace(secret, REDACTED)
     return text

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentgym.client import Completion, Role, SamplingParams
+from agentgym.client import Completion, Endpoint, Role, SamplingParams
 from agentgym.clients.connect import connecting_by
 from agentgym.clients.record import VERSION, Request
 from agentgym.errors import (
@@ -218,7 +218,11 @@ def replaying(path: str | os.PathLike[str]) -> Iterator[Replay]:
         DataError: If the file can't be read or is no recording.
     """
     replay = Replay(path)
-    with connecting_by(lambda end: ReplayClient(replay, role=end.role, model=end.model)):
+
+    def recorded(endpoint: Endpoint) -> ReplayClient:
+        return ReplayClient(replay, role=endpoint.role, model=endpoint.model)
+
+    with connecting_by(recorded, asks_servers=False):
         yield replay
 
 

@@ -21,6 +21,7 @@ from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.episode import EpisodeRun
 from agentgym.rollout.groups import Groups, JudgeGroup, Seat
+from agentgym.rollout.hosted import check_keys
 from agentgym.rollout.judging import Judged, judge_together
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.pool import EnvPool
@@ -108,7 +109,8 @@ class Engine:
             a failure class.
 
         Raises:
-            AgentGymError: If no env can be made as configured.
+            AgentGymError: If no env can be made as configured, or a model it names needs a key that
+                isn't there.
             RolloutStopped: If too many episodes fail, an endpoint refuses the caller (wrong key,
                 no credit, budget used up), a replay misses, or a canary that may finds drift.
             TraceError: If the writer can't write.
@@ -177,6 +179,7 @@ class Engine:
             watch.count(trace)
 
         try:
+            check_keys(self._source.env_kwargs)
             progress.begin(len(requests) if isinstance(requests, Sized) else None)
             state = self._state()
             async with _ticking(progress, in_flight), asyncio.TaskGroup() as group:

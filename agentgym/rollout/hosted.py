@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from agentgym.client import Role
-from agentgym.roles import Roles
+from agentgym.client import Endpoint, Role
+from agentgym.clients.connect import connects_to_servers
+from agentgym.roles import Roles, read_endpoint
 from agentgym.rollout.source import EnvLike, EnvSource
 
 ENV_ROLES: tuple[Role, ...] = ("simulator", "judge")
@@ -22,6 +23,23 @@ class Hosted(NamedTuple):
     """The roles that the environment gets."""
     unused: tuple[Role, ...]
     """The roles that it has no use for."""
+
+
+def check_keys(env_kwargs: Mapping[str, Any]) -> None:
+    """See that the endpoints in an environment's parameters have their keys, before anybody plays.
+
+    Raises:
+        ConfigError: If one is missing, naming role and variable; or if an endpoint is malformed.
+    """
+    found: dict[str, Any] = {}
+    for role in ENV_ROLES:
+        given = env_kwargs.get(role)
+        if isinstance(given, Endpoint):
+            found[role] = given.model_copy(update={"role": role})
+        elif isinstance(given, Mapping):
+            found[role] = read_endpoint(given, role=role, where=role)
+    if connects_to_servers():
+        Roles(**found).check_keys()
 
 
 def hosted_kwargs(env: EnvLike, env_kwargs: Mapping[str, Any], roles: Roles) -> Hosted:

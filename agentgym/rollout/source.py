@@ -57,6 +57,11 @@ class EnvSource:
             self._function = env
             self.spec_json = json.dumps({"entry_point": _name_of(env)})
 
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]:
+        """The environment's parameters; none are known of a function."""
+        return {} if self._spec is None else {**self._spec.kwargs, **self._objects}
+
     def takes(self, name: str) -> bool:
         """Whether the environment has a parameter of that name; a function has none."""
         return self._spec is not None and name in _parameters(self._spec)

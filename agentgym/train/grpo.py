@@ -7,6 +7,7 @@ run skips what was played: the same tasks, in the same order, with the same seed
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -135,6 +136,9 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         check_every=config.check_every,
         template_kwargs=args.chat_template_kwargs,
     )
+    # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
+    # those of an engine made meanwhile included.
+    gc.collect()
     with (
         colocated_engine_for_cpu(max_context=context),
         _environment_restored(),

@@ -1005,3 +1005,29 @@ async def test_a_simulator_that_cannot_open_the_conversation_is_to_blame(kind, r
     assert (trace.failure_class, trace.failed_stage) == ("simulator", "init")
     assert (trace.reward, trace.truncation_reason) == (None, reason)
     assert "no usable line" in trace.error
+
+
+class RepliesEnv(CounterEnv):
+    """Answers text with whatever it was made with."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    async def reply(self, message: Any) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer", ["again", ["again"], [{"role": "user", "content": 3}], {"role": "user"}, None]
+)
+async def test_replies_that_are_no_messages_are_the_envs_fault_and_end_one_episode(answer):
+    client = ScriptedClient(lambda messages, info, sampling: "Hello?")
+    engine = Engine(lambda: RepliesEnv(answer), client=client, limits=Limits(min_failures=99))
+    traces = [trace async for trace in engine.run(EpisodeRequest(seed=k) for k in range(3))]
+    assert [trace.failure_class for trace in traces] == ["env"] * 3
+    assert all("reply() must return a list or tuple of messages" in t.error for t in traces)
+    env = RepliesEnv(answer)
+    env.reset(seed=0)
+    with pytest.raises(EnvFault, match="must return a list or tuple of messages"):
+        env.step("Hello?")
