@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
@@ -20,8 +19,8 @@ from agentgym.cli._table import summary_table
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
+from agentgym.redaction import Redactor
 from agentgym.roles import Roles, public_kwargs
-from agentgym.traces.jsonl import REDACTED
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ _SAME_ON_RESUME = (
     *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
     *("tool_calls", "extra_body", "simulator", "judge"),
 )
-_SHORTEST_SECRET = 8  # shorter values (EMPTY, none, …) would blot out ordinary text
 _SAME_LIMITS = ("max_turns", "max_episode_tokens")
 
 
@@ -102,7 +100,8 @@ class RolloutCommand:
             except RolloutStopped as error:
                 self._report(quiet=True)
                 how = self._how_to_go_on("--retry-masked")
-                raise RolloutStopped(f"{self._redacted(str(error))}{how}") from error
+                text = Redactor(self._secrets()).from_text(str(error))
+                raise RolloutStopped(f"{text}{how}") from error
             except BaseException:
                 self._report(quiet=True)
                 raise
@@ -294,21 +293,15 @@ class RolloutCommand:
                     pass
 
     def _config_json(self) -> str:
-        return self._redacted(json.dumps(self._config(), indent=2, ensure_ascii=False))
+        return Redactor(self._secrets())(json.dumps(self._config(), indent=2, ensure_ascii=False))
 
     def _secrets(self) -> list[str]:
         filled = self._roles.filled()
-        if not filled:  # an env's tools may still read the environment
-            key = os.environ.get("OPENAI_API_KEY", "").strip()
-            return [key] if len(key) >= _SHORTEST_SECRET else []
+        if not filled:  # the import is slow
+            return []
         from agentgym.clients.failures import secrets_of
 
         return [secret for endpoint in filled.values() for secret in secrets_of(endpoint)]
-
-    def _redacted(self, text: str) -> str:
-        for secret in self._secrets():
-            text = text.replace(secret, REDACTED)
-        return text
 
     def _how_to_go_on(self, *more: str) -> str:
         """The options that play the rest, if there is a run to go on with."""

@@ -30,12 +30,11 @@ from agentgym.durable import append_line
 from agentgym.errors import EndpointError, TraceError
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_name
+from agentgym.redaction import Redactor
 from agentgym.types import Message, ToolSpec
 
 VERSION = 1
 """Of the file's lines; goes up when an older reader would misread a newer line."""
-
-REDACTED = "[redacted]"
 
 
 def canonical(value: Any) -> str:
@@ -63,13 +62,20 @@ class Request:
 
     @classmethod
     def of(
-        cls, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: SamplingParams
+        cls,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        redact: Redactor,
     ) -> Request:
-        """Take a request in, before anybody changes its messages."""
+        """Take a request in, before anybody changes its messages.
+
+        Requests that differ in secrets only are equal, so a recording without them still answers.
+        """
         parts: dict[str, Any] = {}
 
         def named(items: Sequence[Any]) -> tuple[str, ...]:
-            texts = [canonical(item) for item in items]
+            texts = [redact(canonical(item)) for item in items]
             parts.update({digest(text): text for text in texts})
             return tuple(map(digest, texts))
 
@@ -89,7 +95,8 @@ class Recording:
     Args:
         path: The file; it and its folder are made if missing. What it holds already stays, and
             is superseded episode by episode.
-        secrets: Values (API keys) that must not reach the disk.
+        secrets: Values that must not reach the disk, beside the endpoints' and those that
+            `agentgym.redaction` knows of itself; the `Replay` has to be given them too.
 
     Raises:
         TraceError: If the file can't be opened for appending.
@@ -98,7 +105,7 @@ class Recording:
     def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
         self._run = _fresh_run()
-        self._secrets = {secret for secret in secrets if secret}
+        self.redact = Redactor(secrets)
         self._lock = threading.Lock()
         self._asked: Counter[tuple[str, str]] = Counter()
         self._written: set[str] = set()
@@ -116,10 +123,7 @@ class Recording:
 
     def hide(self, endpoint: Endpoint) -> None:
         """Keep an endpoint's key and password out of the file."""
-        from agentgym.clients.failures import secrets_of
-
-        with self._lock:
-            self._secrets.update(secrets_of(endpoint))
+        hide(endpoint, self.redact)
 
     def number(self, role: str, episode: str) -> int:
         """The place of a call that begins now among the role's calls of the episode, from 0."""
@@ -149,10 +153,8 @@ class Recording:
                     **entry,
                 }
             )
-            for secret in sorted(self._secrets, key=len, reverse=True):  # one may hold another
-                line = line.replace(json.dumps(secret)[1:-1], REDACTED)
             try:
-                append_line(self._file, f"{line}\n".encode())
+                append_line(self._file, f"{self.redact(line)}\n".encode())
             except OSError as error:
                 raise TraceError(
                     f"can't write to {self.path}: {error.strerror or error}"
@@ -220,7 +222,7 @@ class RecordingClient:
         Raises:
             TraceError: If the answer can't be recorded.
         """
-        request = Request.of(messages, tools, sampling)
+        request = Request.of(messages, tools, sampling, self._recording.redact)
         episode = episode_name() or session or ""
         meter = Meter()
         entry: dict[str, Any] = {
@@ -284,6 +286,13 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Recording]:
         connecting_by(lambda endpoint: RecordingClient(shared_client(endpoint), file)),
     ):
         yield file
+
+
+def hide(endpoint: Endpoint, redact: Redactor) -> None:
+    """Have an endpoint's key and password taken out as well."""
+    from agentgym.clients.failures import secrets_of
+
+    redact.add(secrets_of(endpoint))
 
 
 def _fresh_run() -> str:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from agentgym.client import Completion, Endpoint, Role, SamplingParams
 from agentgym.clients.connect import connecting_by
-from agentgym.clients.record import VERSION, Request
+from agentgym.clients.record import VERSION, Request, hide
 from agentgym.errors import (
     BudgetExceeded,
     ConfigError,
@@ -33,6 +33,7 @@ from agentgym.errors import (
 )
 from agentgym.metering import charge, report_refusal
 from agentgym.naming import episode_name
+from agentgym.redaction import Redactor
 from agentgym.types import Message, ToolSpec, Usage, in_one_line
 
 logger = logging.getLogger(__name__)
@@ -49,13 +50,15 @@ class Replay:
 
     Args:
         path: A file made by `Recording`.
+        secrets: What the `Recording` was given, since a request is looked for without its secrets.
 
     Raises:
         DataError: If it can't be read or is no recording.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
+        self.redact = Redactor(secrets)
         self._lock = threading.Lock()
         self._parts: dict[str, Any] = {}
         self._calls: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -187,7 +190,7 @@ class ReplayClient:
             ReplayMiss: If the recording has no answer.
             EndpointError: If the recorded call failed.
         """
-        request = Request.of(messages, tools, sampling)
+        request = Request.of(messages, tools, sampling, self._replay.redact)
         episode = episode_name() or session or ""
         try:
             call = self._replay.take(self.role, request, episode, self._model)
@@ -220,6 +223,7 @@ def replaying(path: str | os.PathLike[str]) -> Iterator[Replay]:
     replay = Replay(path)
 
     def recorded(endpoint: Endpoint) -> ReplayClient:
+        hide(endpoint, replay.redact)
         return ReplayClient(replay, role=endpoint.role, model=endpoint.model)
 
     with connecting_by(recorded, asks_servers=False):

@@ -21,12 +21,11 @@ from pydantic import ValidationError
 
 from agentgym.durable import append_line
 from agentgym.errors import TraceError
+from agentgym.redaction import Redactor
 from agentgym.trace import SCHEMA_VERSION, Trace
 from agentgym.types import clean_json
 
 logger = logging.getLogger(__name__)
-
-REDACTED = "[redacted]"
 
 
 class TraceWriter:
@@ -34,7 +33,8 @@ class TraceWriter:
 
     Args:
         path: The file; it and its folder are made if missing.
-        secrets: Values (API keys) that must not reach the disk; replaced wherever they occur.
+        secrets: Values that must not reach the disk, beside those that `agentgym.redaction` knows
+            of itself: the environment's credentials, and what has the form of a key.
 
     Raises:
         TraceError: If the file can't be opened for appending.
@@ -42,8 +42,7 @@ class TraceWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
-        # The longest first, since one may hold another.
-        self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+        self._redact = Redactor(secrets)
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +59,7 @@ class TraceWriter:
         Raises:
             TraceError: If it can't be written (disk full, …); the file then holds what it held.
         """
-        line = trace.to_json_line()
-        for secret in self._secrets:
-            line = line.replace(json.dumps(secret)[1:-1], REDACTED)
-        data = line.encode()
+        data = self._redact(trace.to_json_line()).encode()
         with self._lock:
             if self._file is None:
                 raise TraceError(f"{self.path} is closed; open a new TraceWriter to append to it")

@@ -24,6 +24,7 @@ from gymnasium.utils import RecordConstructorArgs
 from agentgym.durable import append_line
 from agentgym.errors import ActionError, ConfigError, ResetNeeded, TraceError
 from agentgym.metering import Meter
+from agentgym.redaction import Redactor
 from agentgym.roles import public_kwargs
 from agentgym.running import RunningEpisode
 from agentgym.trace import Trace
@@ -50,8 +51,9 @@ class TraceLogger(AgentWrapper, RecordConstructorArgs):
 
     Args:
         env: An agent environment.
-        sink: A file to append to, made with its folders if missing, or a function that takes each
-            `Trace`.
+        sink: A file to append to, made with its folders if missing; credentials of the environment
+            and what has the form of a key stay out of it (`agentgym.redaction`). Or a function that
+            takes each `Trace`, as it is.
 
     Raises:
         ConfigError: If `env` is not an agent environment.
@@ -158,6 +160,7 @@ class FileSink:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._redact = Redactor()
 
     def __call__(self, trace: Trace) -> None:
         """Append one trace.
@@ -165,7 +168,7 @@ class FileSink:
         Raises:
             TraceError: If the file can't be written.
         """
-        line = trace.to_json_line().encode()
+        line = self._redact(trace.to_json_line()).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import random
 from typing import Any
 
@@ -330,6 +331,48 @@ async def test_no_key_and_no_password_gets_into_the_file(file, monkeypatch):
     assert "sk-very-secret" not in text
     assert "hunter2222" not in text
     assert json.loads(text)["completion"]["message"]["content"] == "your key is [redacted]"
+
+
+def told(text: str) -> list[dict[str, Any]]:
+    """A conversation in which a tool has returned a text."""
+    return [{"role": "user", "content": "Look."}, {"role": "tool", "content": text}]
+
+
+async def test_keys_in_tool_results_stay_out_and_the_replay_finds_the_request(file, monkeypatch):
+    """J10."""
+    monkeypatch.setenv("OTHER_SERVICE_TOKEN", 'p"ssw0rd\\line')
+    texts = [str(dict(os.environ)), json.dumps(dict(os.environ)), "hf_" + "a1B2" * 6]
+    with Recording(file, secrets=["by-hand"]) as kept:
+        client = RecordingClient(ScriptedClient(["1", "2", "hf_" + "c3D4" * 6, "4"]), kept)
+        for text in (*texts, "by-hand"):
+            await ask(client, messages=told(text))
+    written = file.read_text()
+    for secret in ("ssw0rd", "a1B2", "c3D4", "by-hand"):
+        assert secret not in written
+    client = ReplayClient(Replay(file, secrets=["by-hand"]))
+    answers = [
+        (await ask(client, messages=told(t))).message["content"] for t in (*texts, "by-hand")
+    ]
+    assert answers == ["1", "2", "[redacted]", "4"]
+
+
+async def test_recording_is_replayed_where_the_key_is_another(file, monkeypatch):
+    monkeypatch.setenv("SERVICE_API_KEY", "one-key-of-mine")
+    await ask(RecordingClient(ScriptedClient(["1"]), file), "KEY=one-key-of-mine")
+    monkeypatch.setenv("SERVICE_API_KEY", "another-key")
+    assert (await ask(ReplayClient(file), "KEY=another-key")).message["content"] == "1"
+
+
+async def test_replaying_knows_the_key_of_every_endpoint(server, reply, file, monkeypatch):
+    monkeypatch.setenv("MINE_ALONE", "named-by-nothing-1")
+    end = Endpoint(base_url=server.url, model="m", role="judge", api_key_env="MINE_ALONE")
+    server.replies = [reply("from the server")]
+    with recording(file):
+        await ask(connect(end), "named-by-nothing-1")
+    assert "named-by-nothing" not in file.read_text()
+    with replaying(file):
+        again = await ask(connect(end), "named-by-nothing-1")
+    assert again.message["content"] == "from the server"
 
 
 # --- every endpoint at once -------------------------------------------------------------------

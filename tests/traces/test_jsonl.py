@@ -198,6 +198,30 @@ def test_known_secrets_never_reach_the_file(tmp_path):
     assert line["messages"][0]["content"] == "KEY=[redacted]"
 
 
+def test_credentials_of_the_environment_never_reach_the_file(tmp_path, monkeypatch):
+    """J10."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123")
+    monkeypatch.setenv("DB_PASSWORD", 'ünter"w0rld')
+    monkeypatch.setenv("GREETING", "good morning")
+    environ = dict(os.environ)
+    contents = [str(environ), json.dumps(environ), json.dumps(json.dumps(environ))]
+    with TraceWriter(tmp_path / "t.jsonl", secrets=["by-hand"]) as writer:
+        monkeypatch.delenv("DB_PASSWORD")  # as it stood when the file was opened
+        writer.write(
+            make_trace(
+                messages=tuple({"role": "tool", "content": text} for text in contents),
+                metadata=environ | {"more": "by-hand"},
+            )
+        )
+    text = writer.path.read_text()
+    for secret in ("sk-test", "w0rld", "by-hand"):
+        assert secret not in text
+    (trace,) = read_traces(writer.path)
+    assert trace.metadata["OPENAI_API_KEY"] == "[redacted]"
+    assert trace.metadata["GREETING"] == "good morning"
+    assert json.loads(trace.messages[1]["content"])["DB_PASSWORD"] == "[redacted]"
+
+
 def _append_many(path: str, name: str, count: int) -> None:
     with TraceWriter(path) as writer:
         for k in range(count):

@@ -110,6 +110,19 @@ def test_endpoint_in_the_spec_is_without_its_secrets(traces, monkeypatch):
         assert "hunter22" not in traces[-1].to_json_line()
 
 
+def test_credentials_of_the_environment_stay_out_of_the_file(tmp_path, monkeypatch):
+    """J10."""
+    monkeypatch.setenv("SERVICE_API_KEY", "key-of-mine-1")
+    env = TraceLogger(QuizEnv(), tmp_path / "t.jsonl")
+    env.reset(seed=1)
+    env.step(f"{dict(os.environ)} and AKIA{'B2' * 8}")
+    (line,) = (tmp_path / "t.jsonl").read_text().splitlines()
+    trace = Trace.model_validate_json(line)
+    assert "'SERVICE_API_KEY': '[redacted]'" in trace.answer
+    assert trace.answer.endswith(" and [redacted]")
+    assert "key-of-mine-1" not in line
+
+
 def test_what_the_caller_gets_is_unchanged(env):
     plain = CounterEnv()
     assert env.reset(seed=1) == plain.reset(seed=1)
