@@ -123,7 +123,8 @@ class Recording:
 
     def hide(self, endpoint: Endpoint) -> None:
         """Keep an endpoint's key and password out of the file."""
-        hide(endpoint, self.redact)
+        with self._lock:
+            hide(endpoint, self.redact)
 
     def number(self, role: str, episode: str) -> int:
         """The place of a call that begins now among the role's calls of the episode, from 0."""

@@ -74,6 +74,11 @@ class Replay:
         """The roles that were recorded."""
         return frozenset(role for role, _ in self._calls)
 
+    def hide(self, endpoint: Endpoint) -> None:
+        """Look for requests without an endpoint's key and password, as they were recorded."""
+        with self._lock:
+            hide(endpoint, self.redact)
+
     def take(self, role: str, request: Request, episode: str, model: str | None) -> dict[str, Any]:
         """The recorded call that answers a request.
 
@@ -223,7 +228,7 @@ def replaying(path: str | os.PathLike[str]) -> Iterator[Replay]:
     replay = Replay(path)
 
     def recorded(endpoint: Endpoint) -> ReplayClient:
-        hide(endpoint, replay.redact)
+        replay.hide(endpoint)
         return ReplayClient(replay, role=endpoint.role, model=endpoint.model)
 
     with connecting_by(recorded, asks_servers=False):
