@@ -7,6 +7,8 @@ can print one clear line for any of them and keep tracebacks for real bugs.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -139,3 +141,11 @@ class MissingExtraError(AgentGymError, ImportError):
 
 class TrainingError(AgentGymError, RuntimeError):
     """A training run can't start or must stop (stale sampler weights, no signal, bad rows)."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """One line about a name that isn't known, with the likeliest one meant."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+    return f"unknown {what} {name!r}; {hint}"

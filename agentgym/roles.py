@@ -20,11 +20,10 @@ variables that hold them.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -33,7 +32,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, public_url
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.types import Record
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -219,11 +218,3 @@ def _fault_text(fault: Any) -> str:
         return f"{'.'.join(path)}: is missing"
     got = "" if path[0] in _UNQUOTED else f" (got {fault['input']!r:.60})"
     return f"{'.'.join(path)}: {text}{got}"
-
-
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """One line about a name that isn't known, with the likeliest one meant."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
-    return f"unknown {what} {name!r}; {hint}"

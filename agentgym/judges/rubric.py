@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from agentgym.errors import ConfigError
-from agentgym.roles import unknown_name
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.types import Finite, Record, in_one_line
 
 RESERVED_NAMES = frozenset({"reason", "criteria", "scores", "id"})

@@ -7,7 +7,6 @@ loaded.
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.types import Finite, Record
 
 OWNED = {
@@ -137,7 +136,9 @@ def read_config(values: Mapping[str, Any], *, source: str = "the training config
     """
     for name in values:
         if name not in TrainConfig.model_fields:
-            raise ConfigError(f"{source}: {unknown_name(name, TrainConfig.model_fields)}")
+            raise ConfigError(
+                f"{source}: {unknown_name('field', name, sorted(TrainConfig.model_fields))}"
+            )
     try:
         return TrainConfig.model_validate(dict(values))
     except ValidationError as error:
@@ -206,18 +207,12 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     *tables, name = key.strip().split(".")
     field = tables[0] if tables else name
     if field not in TrainConfig.model_fields:
-        raise ConfigError(f"--set {setting}: {unknown_name(field, TrainConfig.model_fields)}")
+        raise ConfigError(
+            f"--set {setting}: {unknown_name('field', field, sorted(TrainConfig.model_fields))}"
+        )
     for table in tables:
         inner = values.setdefault(table, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"--set {setting}: {table!r} is not a table")
         values = inner
     values[name] = value
-
-
-def unknown_name(name: str, known: Iterable[str]) -> str:
-    """One line about a name that isn't known, with the likeliest one meant."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
-    return f"unknown field {name!r}; {hint}"

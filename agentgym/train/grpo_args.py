@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from agentgym.errors import ConfigError
-from agentgym.train.config import TrainConfig, unknown_name
+from agentgym.errors import ConfigError, unknown_name
+from agentgym.train.config import TrainConfig
 
 DEFAULT_CONTEXT = 4096
 """Tokens of an episode where the config names no limit and the model's own isn't smaller."""
@@ -85,7 +85,7 @@ def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]
     checked = {}
     for name, value in table.items():
         if name not in known:
-            raise ConfigError(f"[grpo]: {unknown_name(name, known)}")
+            raise ConfigError(f"[grpo]: {unknown_name('field', name, sorted(known))}")
         choices = _CHOICES.get(name)
         if choices is not None and value not in choices:
             raise ConfigError(f"[grpo]: {name} is one of {', '.join(choices)}, got {value!r}")

@@ -61,11 +61,11 @@ class Template:
             rng: The task's own.
             state: The records, to look at.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say how a task is posed")
 
     def solve(self, slots: Mapping[str, str]) -> Script:
         """Do the task from the prompt's particulars and the tools' results alone."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say how a script solves it")
 
     def read(self, prompt: str) -> dict[str, str] | None:
         """The particulars of one of this template's prompts; None if it is another's."""
