@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from agentgym.client import Endpoint, Role
 from agentgym.errors import ConfigError
 
 T = TypeVar("T")
@@ -82,3 +84,40 @@ def write_json(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise ConfigError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def one_endpoint(args: argparse.Namespace, role: Role, *, who: str, **fields: Any) -> Endpoint:
+    """The endpoint of the one role that a command asks, from --base-url and --model or --roles.
+
+    Args:
+        args: With `base_url`, `model`, `api_key_env` and `roles`.
+        role: Which.
+        who: What it does, for the error ("judges").
+        **fields: Further fields of an endpoint that the flags name.
+
+    Raises:
+        ConfigError: If it is named twice or not at all.
+    """
+    from agentgym.roles import Roles
+
+    if args.roles and (args.base_url or args.model or args.api_key_env):
+        raise ConfigError("give either --roles, or --base-url and --model")
+    if args.roles:
+        found: Endpoint | None = getattr(Roles.from_toml(args.roles), role)
+        if found is None:
+            raise ConfigError(
+                f"{args.roles} has no [{role}] table; add one with base_url and model"
+            )
+        return found
+    if not (args.base_url and args.model):
+        raise ConfigError(
+            f"say who {who}: --base-url and --model, or --roles with a [{role}] table"
+        )
+    return checked(
+        Endpoint,
+        base_url=args.base_url,
+        model=args.model,
+        api_key_env=args.api_key_env,
+        role=role,
+        **fields,
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli._inputs import checked
-from agentgym.client import Endpoint
+from agentgym.cli._inputs import one_endpoint
 from agentgym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +32,9 @@ class NamedJudge:
         from agentgym.judges.rubric_judge import RubricJudge
         from agentgym.roles import Roles
 
-        self.endpoint = _endpoint(args)
+        self.endpoint = one_endpoint(
+            args, "judge", who="judges", max_concurrency=max(args.concurrency, 1)
+        )
         self.rubric: Rubric = Rubric.from_toml(args.rubric) if args.rubric else DEFAULT_RUBRIC
         if args.concurrency < 1:
             raise ConfigError(f"--concurrency must be at least 1, got {args.concurrency}")
@@ -68,30 +69,3 @@ class NamedJudge:
 def names_a_model(args: argparse.Namespace) -> bool:
     """Whether the command line names a judge of its own."""
     return bool(args.base_url or args.model or args.roles)
-
-
-def _endpoint(args: argparse.Namespace) -> Endpoint:
-    """The judge's endpoint.
-
-    Raises:
-        ConfigError: If it is named twice or not at all.
-    """
-    from agentgym.roles import Roles
-
-    if args.roles and (args.base_url or args.model or args.api_key_env):
-        raise ConfigError("give either --roles, or --base-url and --model")
-    if args.roles:
-        found = Roles.from_toml(args.roles).judge
-        if found is None:
-            raise ConfigError(f"{args.roles} has no [judge] table; add one with base_url and model")
-        return found
-    if not (args.base_url and args.model):
-        raise ConfigError("say who judges: --base-url and --model, or --roles with a [judge] table")
-    return checked(
-        Endpoint,
-        base_url=args.base_url,
-        model=args.model,
-        api_key_env=args.api_key_env,
-        role="judge",
-        max_concurrency=max(args.concurrency, 1),
-    )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from agentgym.cli._columns import columns, cost_line
 from agentgym.cli._counting import Counting
-from agentgym.cli._inputs import checked, key_values, write_json
-from agentgym.client import Endpoint, SamplingParams
+from agentgym.cli._inputs import checked, key_values, one_endpoint, write_json
+from agentgym.client import SamplingParams
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
 
@@ -41,7 +41,7 @@ def audit(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"-n and --concurrency must be at least 1, got {args.n} and {args.concurrency}"
         )
-    endpoint = _endpoint(args)
+    endpoint = one_endpoint(args, "simulator", who="simulates")
     Roles(simulator=endpoint).check_keys()
     sampling = DEFAULT_SAMPLING
     if args.max_tokens is not None:
@@ -88,36 +88,6 @@ def _policy(env: AgentEnv, args: argparse.Namespace) -> ModelClient | None:
     if args.policy is None:
         return None
     return ScriptedClient(named_policy(env, args.policy, seed=args.seed))
-
-
-def _endpoint(args: argparse.Namespace) -> Endpoint:
-    """The simulator's endpoint.
-
-    Raises:
-        ConfigError: If it is named twice or not at all.
-    """
-    from agentgym.roles import Roles
-
-    if args.roles and (args.base_url or args.model or args.api_key_env):
-        raise ConfigError("give either --roles, or --base-url and --model")
-    if args.roles:
-        found = Roles.from_toml(args.roles).simulator
-        if found is None:
-            raise ConfigError(
-                f"{args.roles} has no [simulator] table; add one with base_url and model"
-            )
-        return found
-    if not (args.base_url and args.model):
-        raise ConfigError(
-            "say who simulates: --base-url and --model, or --roles with a [simulator] table"
-        )
-    return checked(
-        Endpoint,
-        base_url=args.base_url,
-        model=args.model,
-        api_key_env=args.api_key_env,
-        role="simulator",
-    )
 
 
 def _is_below(found: Fidelity, least: float | None) -> int:
