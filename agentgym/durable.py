@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+from pathlib import Path
+
+from agentgym.errors import TraceError
 
 
 def append_line(file: int, line: bytes) -> None:
@@ -37,3 +41,50 @@ def append_line(file: int, line: bytes) -> None:
             raise
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class LineFile:
+    """A file that lines are appended to, whole or not at all; threads may share it.
+
+    Args:
+        path: The file; it and its folder are made if missing.
+
+    Raises:
+        TraceError: If the file can't be opened for appending.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._file: int | None = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise TraceError(
+                f"can't open {path} for appending: {error.strerror or error}"
+            ) from error
+
+    def append(self, line: bytes) -> None:
+        """Append a line; when this returns, it is in the file.
+
+        Raises:
+            TraceError: If it can't be written; the file then holds what it held.
+        """
+        with self._lock:
+            if self._file is None:
+                raise TraceError(f"{self._path} is closed; open it anew to append to it")
+            try:
+                append_line(self._file, line)
+            except OSError as error:
+                raise TraceError(
+                    f"can't write to {self._path}: {error.strerror or error}; "
+                    "the lines before this one are intact"
+                ) from error
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None

@@ -26,8 +26,8 @@ from typing import Any
 
 from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
 from agentgym.clients.connect import connecting_by, shared_client
-from agentgym.durable import append_line
-from agentgym.errors import EndpointError, TraceError
+from agentgym.durable import LineFile
+from agentgym.errors import EndpointError
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_name
 from agentgym.redaction import Redactor
@@ -109,14 +109,7 @@ class Recording:
         self._lock = threading.Lock()
         self._asked: Counter[tuple[str, str]] = Counter()
         self._written: set[str] = set()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-            self._file: int | None = os.open(self.path, flags, 0o644)
-        except OSError as error:
-            raise TraceError(
-                f"can't open {self.path} for appending: {error.strerror or error}"
-            ) from error
+        self._file = LineFile(self.path)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recording:
         return self
@@ -139,8 +132,6 @@ class Recording:
             TraceError: If it can't be written; the file then holds what it held.
         """
         with self._lock:
-            if self._file is None:
-                raise TraceError(f"{self.path} is closed; open a new Recording to append to it")
             fresh = {k: part for k, part in request.parts.items() if k not in self._written}
             line = canonical(
                 {
@@ -154,20 +145,12 @@ class Recording:
                     **entry,
                 }
             )
-            try:
-                append_line(self._file, f"{self.redact(line)}\n".encode())
-            except OSError as error:
-                raise TraceError(
-                    f"can't write to {self.path}: {error.strerror or error}"
-                ) from error
+            self._file.append(f"{self.redact(line)}\n".encode())
             self._written.update(fresh)
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        with self._lock:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+        self._file.close()
 
     def __enter__(self) -> Recording:
         return self

@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from agentgym.durable import append_line
+from agentgym.durable import LineFile
 from agentgym.errors import TraceError
 from agentgym.redaction import Redactor
 from agentgym.trace import SCHEMA_VERSION, Trace
@@ -43,15 +42,7 @@ class TraceWriter:
     def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
         self._redact = Redactor(secrets)
-        self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-            self._file: int | None = os.open(self.path, flags, 0o644)
-        except OSError as error:
-            raise TraceError(
-                f"can't open {self.path} for appending: {error.strerror or error}"
-            ) from error
+        self._file = LineFile(self.path)
 
     def write(self, trace: Trace) -> None:
         """Append one trace; when this returns, the line is in the file.
@@ -59,24 +50,11 @@ class TraceWriter:
         Raises:
             TraceError: If it can't be written (disk full, …); the file then holds what it held.
         """
-        data = self._redact(trace.to_json_line()).encode()
-        with self._lock:
-            if self._file is None:
-                raise TraceError(f"{self.path} is closed; open a new TraceWriter to append to it")
-            try:
-                append_line(self._file, data)
-            except OSError as error:
-                raise TraceError(
-                    f"can't write to {self.path}: {error.strerror or error}; "
-                    "the traces before this one are intact"
-                ) from error
+        self._file.append(self._redact(trace.to_json_line()).encode())
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        with self._lock:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+        self._file.close()
 
     def __enter__(self) -> TraceWriter:
         return self
