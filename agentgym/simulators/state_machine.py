@@ -17,7 +17,9 @@ from typing import Any
 from agentgym.errors import AgentGymError, ConfigError, SimulatorError, ToolError
 from agentgym.json_schema import non_finite
 from agentgym.simulator import SimulatedWorld
-from agentgym.simulators.domain import Action, Domain, Entity, Records, copied
+from agentgym.simulators.actions import Action
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import Entity, Records, copied
 
 
 class StateMachineTools:

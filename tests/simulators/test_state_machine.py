@@ -14,22 +14,9 @@ from hypothesis import strategies as st
 from agentgym.errors import ConfigError, SimulatorError, ToolError
 from agentgym.json_schema import JsonSchema
 from agentgym.simulator import SimulatedWorld, ToolSimulator
-from agentgym.simulators.domain import (
-    AMOUNT,
-    COUNT,
-    FLAG,
-    NAMES,
-    TEXT,
-    Compute,
-    Create,
-    Delete,
-    Domain,
-    Entity,
-    Find,
-    Get,
-    Update,
-    one_of,
-)
+from agentgym.simulators.actions import Compute, Create, Delete, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import AMOUNT, COUNT, FLAG, NAMES, TEXT, Entity, one_of
 from agentgym.simulators.state_machine import FixtureTools, StateMachineTools
 from agentgym.sync import run_inline
 

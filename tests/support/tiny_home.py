@@ -9,7 +9,9 @@ from typing import Any
 from agentgym.envs.toolworld import answers
 from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.templates import Catalogue, Posed, Script, Template
-from agentgym.simulators.domain import Compute, Domain, Records, State, one_of
+from agentgym.simulators.actions import Compute
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import Records, State, one_of
 
 HOME = CATALOGUES["home"].domain
 ROOMS = ("attic", "cellar", "kitchen", "study")

@@ -37,7 +37,7 @@ from agentgym.simulator import (
     ToolSimulator,
     refused_replies,
 )
-from agentgym.simulators.domain import State, copied
+from agentgym.simulators.records import State, copied
 from agentgym.sync import run_inline
 from agentgym.tools import ToolBox
 from agentgym.types import Message, Task, clean_text

@@ -17,7 +17,7 @@ from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.templates import Call, Catalogue, Look, Posed, Split, Template
 from agentgym.errors import ConfigError, ToolError
 from agentgym.simulator import SimulatedTool, SimulatedWorld
-from agentgym.simulators.domain import State, copied
+from agentgym.simulators.records import State, copied
 from agentgym.simulators.state_machine import StateMachineTools
 from agentgym.sync import run_inline
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentgym.envs.toolworld.answers import Answer
-from agentgym.simulators.domain import Domain, Row, State
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import Row, State
 
 Split: TypeAlias = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -34,7 +34,9 @@ from agentgym.judges.compose import Weighted
 from agentgym.judges.rubric_judge import RubricJudge
 from agentgym.metering import charge
 from agentgym.rollout import Engine, EpisodeRequest
-from agentgym.simulators.domain import COUNT, TEXT, Domain, Entity, Find
+from agentgym.simulators.actions import Find
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import COUNT, TEXT, Entity
 from agentgym.simulators.state_machine import FixtureTools, StateMachineTools
 from agentgym.testing import check_agent_env
 from agentgym.types import Usage

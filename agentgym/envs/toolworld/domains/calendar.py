@@ -18,23 +18,19 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
+from agentgym.simulators.actions import Create, Delete, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import (
     COUNT,
     DATE,
     FLAG,
     NAMES,
     TEXT,
     TIME,
-    Create,
-    Delete,
-    Domain,
     Entity,
-    Find,
-    Get,
     Records,
     Row,
     State,
-    Update,
     one_of,
 )
 

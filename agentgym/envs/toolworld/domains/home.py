@@ -17,23 +17,18 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
+from agentgym.simulators.actions import Compute, Create, Delete, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import (
     AMOUNT,
     COUNT,
     FLAG,
     TEXT,
     TIME,
-    Compute,
-    Create,
-    Delete,
-    Domain,
     Entity,
-    Find,
-    Get,
     Records,
     Row,
     State,
-    Update,
     one_of,
 )
 

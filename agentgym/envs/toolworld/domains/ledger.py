@@ -16,20 +16,17 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
+from agentgym.simulators.actions import Create, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import (
     AMOUNT,
     DATE,
     FLAG,
     TEXT,
-    Create,
-    Domain,
     Entity,
-    Find,
-    Get,
     Records,
     Row,
     State,
-    Update,
     one_of,
 )
 

@@ -19,21 +19,17 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
+from agentgym.simulators.actions import Create, Delete, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import (
     AMOUNT,
     COUNT,
     DATE,
     TEXT,
-    Create,
-    Delete,
-    Domain,
     Entity,
-    Find,
-    Get,
     Records,
     Row,
     State,
-    Update,
     one_of,
 )
 

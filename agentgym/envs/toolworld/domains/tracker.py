@@ -18,20 +18,9 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
-    COUNT,
-    TEXT,
-    Create,
-    Domain,
-    Entity,
-    Find,
-    Get,
-    Records,
-    Row,
-    State,
-    Update,
-    one_of,
-)
+from agentgym.simulators.actions import Create, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import COUNT, TEXT, Entity, Records, Row, State, one_of
 
 _TEAMS = ("backend", "docs", "frontend")
 _STATUSES = ("todo", "doing", "review", "done")

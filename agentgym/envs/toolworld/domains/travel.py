@@ -18,21 +18,18 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
+from agentgym.simulators.actions import Create, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import (
     AMOUNT,
     COUNT,
     DATE,
     TEXT,
     TIME,
-    Create,
-    Domain,
     Entity,
-    Find,
-    Get,
     Records,
     Row,
     State,
-    Update,
     one_of,
 )
 

@@ -17,21 +17,9 @@ from agentgym.envs.toolworld.templates import (
     rows_of,
 )
 from agentgym.errors import ToolError
-from agentgym.simulators.domain import (
-    AMOUNT,
-    COUNT,
-    TEXT,
-    Create,
-    Domain,
-    Entity,
-    Find,
-    Get,
-    Records,
-    Row,
-    State,
-    Update,
-    one_of,
-)
+from agentgym.simulators.actions import Create, Find, Get, Update
+from agentgym.simulators.domain import Domain
+from agentgym.simulators.records import AMOUNT, COUNT, TEXT, Entity, Records, Row, State, one_of
 
 _CATEGORIES = ("cables", "lighting", "pumps", "sensors")
 _SITES = ("north", "east", "harbour")
