@@ -29,8 +29,8 @@ from agentgym.types import (
 
 ANNOTATIONS = frozenset(
     {
-        "finish_reason", "cut_off", "reasoning", "usage", "policy_s", "attempts",
-        "prompt_ids", "completion_ids", "logprobs",
+        "finish_reason", "cut_off", "reasoning", "usage", "at_s", "policy_s", "attempts",
+        "replica", "weight_version", "prompt_ids", "completion_ids", "logprobs",
     }
 )  # fmt: skip
 """Fields of a `Turn` that an action may carry beside the message itself."""

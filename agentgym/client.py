@@ -67,6 +67,10 @@ class Completion(Record):
     """Shape `(C,)`, of the sampled ids under the sampling distribution."""
     attempts: int = 1
     """Requests it took."""
+    replica: str | None = None
+    """The server that answered, where there are several."""
+    weight_version: str | None = None
+    """The weights it answered with, where that is known."""
 
 
 @runtime_checkable

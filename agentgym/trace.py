@@ -33,6 +33,17 @@ SCHEMA_VERSION: Literal[1] = 1
 Stage: TypeAlias = Literal["init", "run", "eval", "done"]
 
 
+class EarlierAttempt(Record):
+    """An attempt at the episode that something other than the policy broke, before this one."""
+
+    failure_class: FailureClass
+    failed_stage: Stage
+    error: str
+    """Type, text and traceback of the failure."""
+    usage: dict[str, Usage] = Field(default_factory=dict)
+    """Tokens and dollars of this attempt per role; the trace's `usage` includes them."""
+
+
 class Trace(Record):
     """One episode, from reset to verdict, as it is written to disk."""
 
@@ -78,7 +89,9 @@ class Trace(Record):
     """Seconds spent in each active stage; waiting in a queue is not counted."""
     usage: dict[str, Usage] = Field(default_factory=dict)
     """Tokens and dollars per role, whatever came of the calls: the policy's, the env's own model
-    calls, and the judge's."""
+    calls, and the judge's; those of earlier attempts included."""
+    earlier: tuple[EarlierAttempt, ...] = ()
+    """Attempts at this episode before this one, oldest first."""
 
     @property
     def reward(self) -> float | None:

@@ -167,8 +167,14 @@ class Turn(Record):
     """Reasoning text; kept here and never replayed."""
     usage: Usage | None = None
     """Tokens of the policy call, if known."""
+    at_s: float | None = None
+    """Seconds from the start of the episode to the question to the policy."""
     policy_s: float | None = None
     """Seconds the policy took to answer."""
+    replica: str | None = None
+    """The server that answered, where the policy has several."""
+    weight_version: str | None = None
+    """The weights that it answered with, where that is known."""
     attempts: int = 1
     """Requests it took to get the answer."""
     env_s: float = 0.0

@@ -50,7 +50,10 @@ TRAINING_STACK = frozenset(
 CORE_THIRD_PARTY = CONTRACTS_THIRD_PARTY | {"aiohttp", "jsonschema", "rich", "yarl"}
 # Rooms of which importing a module already says that its extra is installed.
 OWN_THIRD_PARTY = {
-    "serve": frozenset({"aiohttp", "fastapi", "ray", "starlette", "uvicorn"}),
+    "serve": frozenset(
+        {"aiohttp", "anyio", "fastapi", "mcp", "mcp_types", "prometheus_client", "starlette"}
+        | {"uvicorn"}
+    ),
     "testing": frozenset({"aiohttp", "hypothesis"}),
     "train": TRAINING_STACK | {"jinja2", "tqdm"},
 }

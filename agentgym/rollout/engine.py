@@ -8,7 +8,7 @@ the policy. There are no rounds: who finishes first comes out first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -16,22 +16,17 @@ from weakref import WeakKeyDictionary
 import agentgym
 from agentgym.client import ModelClient, SamplingParams
 from agentgym.errors import RolloutStopped
-from agentgym.judge import Scoring
+from agentgym.rollout.backend import Backend, Playing
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
-from agentgym.rollout.episode import EpisodeRun
-from agentgym.rollout.groups import Groups, JudgeGroup, Seat
 from agentgym.rollout.hosted import check_keys
-from agentgym.rollout.judging import Judged, judge_together
 from agentgym.rollout.limits import FailureWatch, Limits
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.progress import Noting, Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.source import EnvLike, EnvSource
-from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
-from agentgym.types import Episode
 
 TICK_S = 1.0
 """Between two ticks of a progress, seconds."""
@@ -94,9 +89,7 @@ class Engine:
             progress=progress_for(progress),
             canary=canary,
         )
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = (
-            WeakKeyDictionary()
-        )
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
 
     async def run(self, requests: Iterable[EpisodeRequest]) -> AsyncIterator[Trace]:
         """Play the requested episodes.
@@ -137,9 +130,9 @@ class Engine:
 
     async def aclose(self) -> None:
         """Close the environments that were kept for reuse."""
-        states = list(self._by_loop.values())
+        backends = list(self._by_loop.values())
         self._by_loop.clear()
-        await asyncio.gather(*(state.pool.aclose() for state in states))
+        await asyncio.gather(*(backend.aclose() for backend in backends))
 
     def close(self) -> None:
         """`aclose` for plain code."""
@@ -156,12 +149,13 @@ class Engine:
     async def _collect(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
         return [trace async for trace in self.run(requests)]
 
-    def _state(self) -> _LoopState:
+    def _backend(self) -> Backend:
+        """Slots and environments belong to one event loop."""
         loop = asyncio.get_running_loop()
-        state = self._by_loop.get(loop)
-        if state is None:
-            state = self._by_loop[loop] = _LoopState(self._source, self._setting.limits)
-        return state
+        backend = self._by_loop.get(loop)
+        if backend is None:
+            backend = self._by_loop[loop] = LocalBackend(self._source, self._setting)
+        return backend
 
     async def _play_all(
         self, requests: Iterable[EpisodeRequest], emit: Callable[[Trace | None], None]
@@ -169,7 +163,6 @@ class Engine:
         """Play everything; `emit` gets each trace, and None at the end whatever happened."""
         progress: Progress = self._setting.progress
         watch = FailureWatch(self._setting.limits)
-        in_flight: set[asyncio.Task[None]] = set()
 
         def done(trace: Trace) -> None:
             if self._writer is not None:
@@ -181,17 +174,13 @@ class Engine:
         try:
             check_keys(self._source.env_kwargs)
             progress.begin(len(requests) if isinstance(requests, Sized) else None)
-            state = self._state()
-            async with _ticking(progress, in_flight), asyncio.TaskGroup() as group:
-                groups = Groups(group, self._judge_of(state))
+            backend = self._backend()
+            async with _ticking(progress, backend), asyncio.TaskGroup() as group:
+                batch = backend.batch(group)
                 for request in requests:
-                    await state.stages.admission.acquire()
-                    run = EpisodeRun(request, self._setting, state.stages, state.pool)
-                    seat = groups.enter(request, run.seed)
-                    episode = group.create_task(self._play(run, seat, group, state, done))
-                    in_flight.add(episode)
-                    episode.add_done_callback(in_flight.discard)
-                groups.no_more()
+                    await batch.admit()
+                    group.create_task(self._play(batch.begin(request), group, done))
+                batch.no_more()
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         finally:
@@ -199,37 +188,20 @@ class Engine:
             emit(None)
 
     async def _play(
-        self,
-        episode: EpisodeRun,
-        seat: Seat | None,
-        tasks: asyncio.TaskGroup,
-        state: _LoopState,
-        done: Callable[[Trace], None],
+        self, playing: Playing, tasks: asyncio.TaskGroup, done: Callable[[Trace], None]
     ) -> None:
-        try:
-            await episode.roll_out()
-        finally:
-            state.stages.admission.release()
-        trace = await episode.settle(seat)
-        if seat is not None:
-            seat.leave()
-        done(trace)
-        if episode.fatal is not None and not trace.scored:
+        played = await playing.play()
+        done(played.trace)
+        if played.fatal is not None:
             raise RolloutStopped(
-                f"stopped, since no other episode would fare better: {episode.fatal}"
+                f"stopped, since no other episode would fare better: {played.fatal}"
             )
         canary: Canary | None = self._setting.canary
-        if canary is None or episode.scoring is None:
+        if canary is None or played.scoring is None:
             return
         if (finished := canary.due()) is not None:
-            judge = canary.judge or episode.scoring.judge
+            judge = canary.judge or played.scoring.judge
             tasks.create_task(self._check_judge(canary, judge, finished))
-
-    def _judge_of(self, state: _LoopState) -> JudgeGroup:
-        async def judge(episodes: Sequence[Episode], scoring: Scoring, name: str) -> list[Judged]:
-            return await judge_together(state.stages, self._setting, episodes, scoring, name)
-
-        return judge
 
     async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
         """Ask the judge about the canary's episodes, beside the run."""
@@ -240,22 +212,14 @@ class Engine:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
 
 
-class _LoopState:
-    """Slots and environments; both belong to one event loop."""
-
-    def __init__(self, source: EnvSource, limits: Limits) -> None:
-        self.stages = Stages(limits)
-        self.pool = EnvPool(source)
-
-
 @asynccontextmanager
-async def _ticking(progress: Progress, in_flight: Sized) -> AsyncIterator[None]:
+async def _ticking(progress: Progress, backend: Backend) -> AsyncIterator[None]:
     """Tell a progress that wants to know it that time passes."""
 
     async def tick(progress: Ticking) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            progress.tick(len(in_flight))
+            progress.tick(len(backend.in_flight()))
 
     async with asyncio.TaskGroup() as group:
         ticker = group.create_task(tick(progress)) if isinstance(progress, Ticking) else None

@@ -25,7 +25,8 @@ from agentgym.rollout.pool import EnvHandle, EnvPool
 from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting, TurnLoop
-from agentgym.trace import Stage, Trace
+from agentgym.rollout.whereabouts import Whereabouts
+from agentgym.trace import Trace
 from agentgym.types import Episode, Message, TruncationReason, Usage, Verdict
 
 logger = logging.getLogger(__name__)
@@ -51,13 +52,16 @@ class EpisodeRun:
         self._trace_id = uuid.uuid4().hex
         self.seed = fresh_seed() if request.seed is None else request.seed
         self._name = request.name(self.seed)
+        self.whereabouts = Whereabouts(self._name)
         self._started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._stage: Stage = "init"
         self._stage_s: dict[str, float] = {}
         self._task_id = request.task_id
         self._split: str | None = None
         self._turns = TurnLoop(
-            setting, session=self._trace_id, seed=derived_seed(self.seed, request.sample)
+            setting,
+            session=self._trace_id,
+            seed=derived_seed(self.seed, request.sample),
+            whereabouts=self.whereabouts,
         )
         self._episode: Episode | None = None
         self.scoring: Scoring | None = None
@@ -80,7 +84,7 @@ class EpisodeRun:
         reusable = False
         try:
             handle, opening = await self._init()
-            self._stage = "run"
+            self.whereabouts.moves("run", "slot")
             async with self._stages.run.slot(self._stage_s):
                 self._episode = await self._turns.play(handle, opening)
             self._failure = self._turns.failure
@@ -100,6 +104,7 @@ class EpisodeRun:
         limit_s = self._setting.limits.init_timeout_s
         handle = None
         async with self._stages.init.slot(self._stage_s):
+            self.whereabouts.moves("init", "env")
             limit = Deadline(limit_s)
             try:
                 async with limit:
@@ -196,8 +201,9 @@ class EpisodeRun:
         if self._failure is not None:  # nothing to judge: the verdict is masked
             return self._trace(await self.scoring.verdict(self._failure.marks(self._episode)))
         if self._episode.failure_class is None:
-            self._stage = "eval"
+            self.whereabouts.moves("eval", "judge")
         if seat is not None and self.scoring.judges_groups:
+            self.whereabouts.moves("eval", "siblings")
             judged = await seat.judged(self._episode, self.scoring)
         else:
             args = ([self._episode], self.scoring, self._name)
@@ -231,7 +237,7 @@ class EpisodeRun:
             tools=tuple(self._turns.tools),
             verdict=verdict,
             failure_class=verdict.failure_class if verdict.masked else None,
-            failed_stage=self._stage if verdict.masked else None,
+            failed_stage=self.whereabouts.stage if verdict.masked else None,
             error=error if verdict.masked else None,
             started_at=self._started_at,
             stage_s=dict(self._stage_s),

@@ -8,6 +8,7 @@ knows, so the episode fails.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from agentgym.rollout.limits import Limits
 from agentgym.rollout.pool import EnvHandle
 from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import derived_seed
+from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.types import (
     Action,
     Episode,
@@ -64,9 +66,12 @@ class TurnLoop:
         setting: What the engine's episodes share.
         session: The episode's id, for the client.
         seed: The episode's seed, `sample` included.
+        whereabouts: Kept current.
     """
 
-    def __init__(self, setting: Setting, *, session: str, seed: int) -> None:
+    def __init__(
+        self, setting: Setting, *, session: str, seed: int, whereabouts: Whereabouts
+    ) -> None:
         self._client: ModelClient = setting.client
         self._observe = getattr(setting.client, "observe", None)
         self._sampling = setting.sampling
@@ -74,7 +79,10 @@ class TurnLoop:
         self._progress: Progress = setting.progress
         self._session = session
         self._seed = seed
+        self._whereabouts = whereabouts
         self._turns = 0
+        self._began_s = time.monotonic()
+        self._asked_s = 0.0
         self._policy_s = 0.0
         self._left_s = setting.limits.episode_timeout_s
         self.history: list[Message] = []
@@ -109,6 +117,7 @@ class TurnLoop:
         """
         self.history.extend(opening)
         while True:
+            self._whereabouts.moves("run", "policy")
             if self._tokens_left() == 0:
                 return await self._cut(handle, "tokens")
             try:
@@ -134,6 +143,7 @@ class TurnLoop:
             Failure: If there is no answer.
         """
         limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
+        self._asked_s = time.monotonic() - self._began_s
         try:
             async with limit.deadline:
                 completion = await self._billed_call()
@@ -195,6 +205,8 @@ class TurnLoop:
 
     def _count(self, completion: Completion) -> None:
         self._turns += 1
+        self._whereabouts.turn = self._turns
+        self._whereabouts.replica = completion.replica
         self._progress.turn(completion.usage.completion_tokens if completion.usage else 0)
 
     async def _step(self, handle: EnvHandle, completion: Completion) -> dict[str, Any] | None:
@@ -207,9 +219,11 @@ class TurnLoop:
             Failure: If the env breaks, or the time is over before it is through.
         """
         limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
+        self._whereabouts.moves("run", "env")
         try:
             async with limit.deadline:
-                messages, over, info = await handle.step(_action(completion, self._policy_s))
+                timing = {"at_s": self._asked_s, "policy_s": self._policy_s}
+                messages, over, info = await handle.step(_action(completion, timing))
         except BaseException as error:
             if is_ours(error):
                 raise
@@ -257,7 +271,7 @@ class _TurnLimit:
         return self._allowed_s - self.deadline.left_s
 
 
-def _action(completion: Completion, policy_s: float) -> Action:
+def _action(completion: Completion, timing: Mapping[str, float]) -> Action:
     """The completion as an action that carries how it was made."""
     known = {
         "finish_reason": completion.finish_reason,
@@ -266,6 +280,8 @@ def _action(completion: Completion, policy_s: float) -> Action:
         "prompt_ids": completion.prompt_ids,
         "completion_ids": completion.completion_ids,
         "logprobs": completion.logprobs,
+        "replica": completion.replica,
+        "weight_version": completion.weight_version,
     }
     return {
         **completion.message,
@@ -273,5 +289,5 @@ def _action(completion: Completion, policy_s: float) -> Action:
         "role": "assistant",
         "cut_off": completion.cut_off,
         "attempts": completion.attempts,
-        "policy_s": policy_s,
+        **timing,
     }
