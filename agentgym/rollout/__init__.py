@@ -2,18 +2,24 @@
 
 from agentgym.rollout.canary import Canary, CanaryCheck
 from agentgym.rollout.engine import Engine
+from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import EpisodeRequest, derived_seed
+from agentgym.rollout.retry import Retry
+from agentgym.rollout.stages import Stages
 from agentgym.rollout.summary import Summary, summarize
 
 __all__ = [
     "Canary",
     "CanaryCheck",
     "Engine",
+    "Enough",
     "EpisodeRequest",
     "Limits",
     "Progress",
+    "Retry",
+    "Stages",
     "Summary",
     "derived_seed",
     "summarize",

@@ -8,25 +8,35 @@ the policy. There are no rounds: who finishes first comes out first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import agentgym
-from agentgym.client import ModelClient, SamplingParams
-from agentgym.errors import RolloutStopped
+from agentgym.client import Endpoint, ModelClient, SamplingParams
+from agentgym.clients.connect import connect
+from agentgym.errors import ConfigError, RolloutStopped
 from agentgym.rollout.backend import Backend, Playing
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
+from agentgym.rollout.enough import Enough
 from agentgym.rollout.hosted import check_keys
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.progress import Noting, Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.retry import Retry
 from agentgym.rollout.source import EnvLike, EnvSource
+from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
+
+if TYPE_CHECKING:
+    from agentgym.rollout.status import EngineStatus
+
+PolicyLike: TypeAlias = ModelClient | Endpoint | Sequence[Endpoint]
+"""What stands for the policy: a client, an endpoint, or the endpoints of equal replicas."""
 
 TICK_S = 1.0
 """Between two ticks of a progress, seconds."""
@@ -44,7 +54,8 @@ class Engine:
 
     Args:
         env: An env id, an `EnvSpec`, or a function that makes an env.
-        client: The policy. It stays the caller's to close.
+        client: The policy: a client, which stays the caller's to close, or an endpoint. Several
+            endpoints are replicas of one policy, among which the episodes are balanced.
         sampling: How it samples. The seed of every turn follows from the episode's seed.
         env_kwargs: Parameters of the env, with an id or a spec.
         limits: Concurrency, deadlines, budgets.
@@ -53,6 +64,9 @@ class Engine:
         policy_name: The policy as the traces name it.
         metadata: Facts about the run for the traces.
         canary: Episodes with known verdicts, to notice a judge that changes.
+        backend: Where the episodes are played: in this process, on a Ray cluster, or a `Backend`.
+        stages: Slots that several engines on one event loop share, in place of an engine's own.
+        retry: What is tried again after a failure; None is nothing.
 
     Raises:
         ConfigError: If there is no such env.
@@ -67,7 +81,7 @@ class Engine:
         self,
         env: EnvLike,
         *,
-        client: ModelClient,
+        client: PolicyLike,
         sampling: SamplingParams | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
@@ -76,12 +90,19 @@ class Engine:
         policy_name: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         canary: Canary | None = None,
+        backend: Literal["local", "ray"] | Backend = "local",
+        stages: Stages | None = None,
+        retry: Retry | None = None,
     ) -> None:
         sampling = sampling or SamplingParams()
         self._source = EnvSource(env, env_kwargs)
         self._writer = writer
+        self._backend_choice = backend
+        self._stages = stages
+        self._retry = retry
+        self._endpoints = endpoints_of(client)
         self._setting = Setting(
-            client=client,
+            client=policy_client(client),
             sampling=sampling,
             limits=limits or Limits(),
             policy={"model": policy_name, **sampling.model_dump(mode="json")},
@@ -91,11 +112,14 @@ class Engine:
         )
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
 
-    async def run(self, requests: Iterable[EpisodeRequest]) -> AsyncIterator[Trace]:
+    async def run(
+        self, requests: Iterable[EpisodeRequest], *, enough: Enough | None = None
+    ) -> AsyncIterator[Trace]:
         """Play the requested episodes.
 
         Args:
             requests: May be lazy; the next one is taken when there is room for it.
+            enough: When to end before all of them are over.
 
         Yields:
             Traces in the order in which the episodes finish. An episode that fails is a trace with
@@ -128,6 +152,19 @@ class Engine:
         """
         return run_to_completion(self._collect(requests))
 
+    def drain(self) -> None:
+        """Begin no further episode, and let those finish that have begun; `run` then ends."""
+        raise NotImplementedError
+
+    def status(self) -> EngineStatus:
+        """What the engine is doing at the moment."""
+        raise NotImplementedError
+
+    @property
+    def carried(self) -> tuple[EpisodeRequest, ...]:
+        """Episodes of earlier runs that go on in the background; the next run yields them."""
+        return ()
+
     async def aclose(self) -> None:
         """Close the environments that were kept for reuse."""
         backends = list(self._by_loop.values())
@@ -154,8 +191,17 @@ class Engine:
         loop = asyncio.get_running_loop()
         backend = self._by_loop.get(loop)
         if backend is None:
-            backend = self._by_loop[loop] = LocalBackend(self._source, self._setting)
+            backend = self._by_loop[loop] = self._new_backend()
         return backend
+
+    def _new_backend(self) -> Backend:
+        if self._backend_choice == "local":
+            return LocalBackend(self._source, self._setting, self._stages)
+        if self._backend_choice == "ray":
+            from agentgym.rollout.cluster import RayBackend
+
+            return RayBackend(self._source, self._setting, endpoints=self._endpoints)
+        return self._backend_choice
 
     async def _play_all(
         self, requests: Iterable[EpisodeRequest], emit: Callable[[Trace | None], None]
@@ -210,6 +256,30 @@ class Engine:
             self._setting.progress.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
         if check.drifted and canary.stop:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
+
+
+def endpoints_of(policy: PolicyLike) -> tuple[Endpoint, ...]:
+    """The endpoints that stand for a policy; none where it is a client."""
+    if isinstance(policy, Endpoint):
+        return (policy,)
+    return tuple(policy) if isinstance(policy, Sequence) else ()
+
+
+def policy_client(policy: PolicyLike) -> ModelClient:
+    """The client of a policy.
+
+    Raises:
+        ConfigError: If it is none of what can stand for one.
+    """
+    if isinstance(policy, Sequence):
+        if not policy:
+            raise ConfigError("client: no endpoint is given; a policy needs at least one")
+        if len(policy) > 1:
+            from agentgym.clients import BalancedClient
+
+            return BalancedClient(policy)
+        (policy,) = policy
+    return connect(policy, role="policy")
 
 
 @asynccontextmanager
