@@ -184,7 +184,7 @@ class QuirkyServer:
         self._answering: set[asyncio.Task[Any]] = set()
         self._port = 0
         self._runner: web.AppRunner | None = None
-        self._thread: _ServerThread | None = None
+        self._thread: ServerThread | None = None
 
     # --- running ------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class QuirkyServer:
         await self.stop()
 
     def __enter__(self) -> QuirkyServer:
-        self._thread = _ServerThread()
+        self._thread = ServerThread()
         self._thread.run(self.start())
         return self
 
@@ -339,7 +339,7 @@ def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamRespon
     return response
 
 
-class _ServerThread:
+class ServerThread:
     """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
@@ -348,9 +348,11 @@ class _ServerThread:
         self._thread.start()
 
     def run(self, coroutine: Any) -> Any:
+        """The result of a coroutine, run over there."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def end(self) -> None:
+        """Stop the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
