@@ -1,0 +1,232 @@
+"""One environment of a session, behind one async face whatever it is.
+
+An `AgentEnv` runs on the event loop, beside all others. Anything else (an env of another package, a
+wrapper that knows no async) is made, stepped and closed by one thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+from agentgym.core import AgentEnv
+from agentgym.errors import ActionError, MalformedCall
+from agentgym.judge import Scoring
+from agentgym.rollout.failure import Failure
+from agentgym.rollout.source import EnvSource
+from agentgym.rollout.threads import in_thread
+from agentgym.serve.session_thread import SessionThread
+from agentgym.spaces import AssistantSpace
+from agentgym.types import Episode, Message, ToolSpec, TruncationReason
+
+logger = logging.getLogger(__name__)
+
+_ASYNC_FACE = ("areset", "astep", "atruncate")
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What a reset or a step returned."""
+
+    observation: Any
+    """Messages; of an env that isn't an `AgentEnv`, a JSON value of its observation space."""
+    reward: Any = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode ended."""
+        return self.terminated or self.truncated
+
+
+class SessionEnv:
+    """One environment, made by `SessionEnv.make`."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], thread: SessionThread) -> None:
+        while isinstance(env, OrderEnforcing | PassiveEnvChecker):  # the session checks both itself
+            env = env.env
+        self._env: Any = env
+        core = env.unwrapped
+        self.agent: AgentEnv | None = core if isinstance(core, AgentEnv) else None
+        self._thread: SessionThread | None = thread
+        if self.agent is not None and all(hasattr(env, name) for name in _ASYNC_FACE):
+            self._thread = None
+            thread.stop()
+
+    @classmethod
+    async def make(cls, source: EnvSource, *, name: str) -> SessionEnv:
+        """Make an environment, in the thread that will step it.
+
+        One that is ready only after the caller has given up is closed by its thread.
+
+        Raises:
+            ConfigError: If it can't be made as configured.
+        """
+        thread = SessionThread(name)
+        made: list[gymnasium.Env[Any, Any]] = []
+        try:
+            await thread.run(lambda: made.append(source.make()))
+            return cls(made[0], thread)
+        except BaseException:
+            thread.stop(lambda: [_closed(env) for env in made])
+            raise
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its thread is in a call."""
+        return self._thread is not None and self._thread.working
+
+    @property
+    def scoring(self) -> Scoring | None:
+        """How its episodes are judged; None where the env's own reward is all there is."""
+        return None if self.agent is None else self.agent.scoring
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        """The OpenAI tool list as it stands."""
+        return [] if self.agent is None else list(self.agent.toolbox.specs)
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """Values to sample from where the env knows better than the schema."""
+        space = None if self.agent is None else self.agent.action_space
+        if not isinstance(space, AssistantSpace):
+            return []
+        return [
+            {"tool": tool, "parameter": parameter, "values": list(values)}
+            for (tool, parameter), values in space.choices.items()
+        ]
+
+    @property
+    def spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+        """Observation space and action space."""
+        return self._env.observation_space, self._env.action_space
+
+    @property
+    def hears_text(self) -> str | None:
+        """What a message without calls is: `answer`, `talk` (to a user), or None (an action).
+
+        An env with a text grammar of its own refuses prose, or reads it as an action.
+        """
+        if self.agent is None:
+            return None
+        try:
+            if self.agent.parse_text("I have finished.") is not None:
+                return None
+        except MalformedCall:
+            return None
+        return "answer" if type(self.agent).reply is AgentEnv.reply else "talk"
+
+    def check(self, action: Any) -> Any:
+        """An action off the wire, as the env takes it.
+
+        Raises:
+            ActionError: If it is none.
+        """
+        if self.agent is None:
+            space = self._env.action_space
+            try:
+                action = space.from_jsonable([action])[0]
+                fits = space.contains(action)
+            except Exception as error:  # whatever a space's reader stumbles over
+                raise ActionError(f"no action of {space}: {error}") from error
+            if not fits:
+                raise ActionError(f"no action of {space}: got {action!r:.200}")
+        elif not self.agent.action_space.contains(action):
+            raise ActionError(
+                'an action is a text or an assistant message {"role": "assistant", "content": …, '
+                f'"tool_calls": […]}}, got {action!r:.200}'
+            )
+        return action
+
+    async def reset(self, *, seed: int | None, options: Mapping[str, Any]) -> Happened:
+        """Start an episode; an `AgentEnv` leaves judging to the session."""
+        given: dict[str, Any] | None = dict(options) or None
+        if self.agent is not None:
+            given = {**options, "judging": "deferred"}
+        if self._thread is None:
+            observation, info = await self._env.areset(seed=seed, options=given)
+        else:
+            observation, info = await self._thread.run(
+                lambda: self._env.reset(seed=seed, options=given)
+            )
+        return Happened(self._json(observation), info=info)
+
+    async def step(self, action: Any) -> Happened:
+        """Take a turn."""
+        if self._thread is None:
+            return self._happened(await self._env.astep(action))
+        return self._happened(await self._thread.run(lambda: self._env.step(action)))
+
+    async def truncate(self, reason: TruncationReason) -> Happened:
+        """Cut the episode short; only an `AgentEnv` can be."""
+        agent = self.agent
+        assert agent is not None
+        if self._thread is None:
+            return self._happened(await self._env.atruncate(reason))
+        return self._happened(await self._thread.run(lambda: agent.truncate(reason)))
+
+    def _happened(self, step: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Happened:
+        observation, reward, terminated, truncated, info = step
+        return Happened(self._json(observation), reward, bool(terminated), bool(truncated), info)
+
+    def _json(self, observation: Any) -> Any:
+        if self.agent is not None:
+            return observation
+        return self._env.observation_space.to_jsonable([observation])[0]
+
+    def spoken(self) -> Message | None:
+        """The assistant message of the last turn, as it stands in the conversation."""
+        running = None if self.agent is None else self.agent.running
+        return running.records[-1].message if running is not None and running.records else None
+
+    def failed_calls(self) -> list[str]:
+        """Ids of the last turn's calls that were answered with an error."""
+        running = None if self.agent is None else self.agent.running
+        if running is None or not running.records:
+            return []
+        return [call.id for call in running.records[-1].calls if call.status != "ok"]
+
+    def remains(self, failure: Failure, messages: Sequence[Message]) -> Episode | None:
+        """The record of an episode that broke in the middle of a step, without that turn."""
+        running = None if self.agent is None else self.agent.running
+        if running is None or self.agent is None:
+            return None
+        running.fail(failure.failure_class, str(failure))
+        spec = self.agent.spec
+        episode = running.freeze(
+            env_id=spec.id if spec else type(self.agent).__name__,
+            tools=self.agent.toolbox.specs,
+            outcome={},
+        )
+        return episode.model_copy(update={"messages": tuple(messages)})
+
+    async def close(self) -> None:
+        """Close the env, in its own thread; errors in it are logged."""
+        if self._thread is None:
+            await in_thread(lambda: _closed(self._env))
+            return
+        thread, env = self._thread, self._env
+        try:
+            await thread.run(lambda: _closed(env))
+        finally:
+            thread.stop()
+
+    def abandon(self) -> None:
+        """Leave the env to its thread, which closes it should its call ever return."""
+        if self._thread is not None:
+            self._thread.stop(lambda: _closed(self._env))
+
+
+def _closed(env: gymnasium.Env[Any, Any]) -> None:
+    try:
+        env.close()
+    except BaseException:  # the thread is this call's own: whatever comes is the env's
+        logger.warning("closing %s failed", env, exc_info=True)

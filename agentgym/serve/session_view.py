@@ -1,0 +1,101 @@
+"""What of an environment may leave the service: strict JSON, bounded, and only what is listed.
+
+An environment's `info` is a dictionary that anybody may put anything into: a wrapper its goal, a
+debugger the reference. So nothing of it goes out but the keys on a list, and no message goes out
+that is larger than a client and whatever stands between will carry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from agentgym.types import Message, clean_text
+
+INFO_KEYS = frozenset(
+    {
+        *("task_id", "split", "turns_left", "termination_reason", "truncation_reason"),
+        *("available_actions", "catalogue"),
+    }
+)
+"""Keys of `info` that a policy may see, in the environments that come with agentgym."""
+
+
+def public_info(info: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The listed keys of an env's `info`, as JSON."""
+    return {key: strict_json(info[key]) for key in sorted(keys) if key in info}
+
+
+def strict_json(value: Any) -> Any:
+    """A value as strict JSON has it; what has no JSON form becomes the name of its type.
+
+    NaN and the infinities become the strings that `float` reads back.
+    """
+    if isinstance(value, str):
+        return clean_text(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {clean_text(str(key)): strict_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [strict_json(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return strict_json(value.tolist())
+    return f"<{type(value).__name__}>"
+
+
+def json_bytes(value: Any) -> int:
+    """Bytes of a value as JSON."""
+    return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+
+
+def bounded(messages: Sequence[Message], limit: int) -> tuple[list[Message], bool]:
+    """Messages whose text fits into a number of bytes, and whether any was cut.
+
+    Text is cut at its end and says how much is missing; whatever else a message holds stays whole
+    as long as it fits. Every message stays, since each answers a call.
+
+    Args:
+        messages: What the environment answered, in order.
+        limit: Most bytes of all their contents together.
+    """
+    left, cut, kept = limit, False, []
+    for message in messages:
+        public: Message = strict_json(message)
+        content = public.get("content")
+        if isinstance(content, str):
+            size = len(content.encode())
+            if size > left:
+                public["content"], cut = _shortened(content, left), True
+            left = max(0, left - size)
+        elif content is not None:
+            size = json_bytes(content)
+            if size > left:
+                public["content"], cut = _missing(size), True
+            left = max(0, left - size)
+        kept.append(public)
+    return kept, cut
+
+
+def _shortened(text: str, limit: int) -> str:
+    data = text.encode()
+    head = data[:limit].decode(errors="ignore")
+    return f"{head}\n{_missing(len(data) - len(head.encode()))}" if head else _missing(len(data))
+
+
+def _missing(size: int) -> str:
+    return f"[truncated: {size} bytes left out]"
