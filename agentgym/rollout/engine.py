@@ -8,7 +8,15 @@ the policy. There are no rounds: who finishes first comes out first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
@@ -34,6 +42,9 @@ from agentgym.trace import Trace
 
 if TYPE_CHECKING:
     from agentgym.rollout.status import EngineStatus
+
+Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
+"""Episodes to play; an asynchronous source may wait for its next one without holding up others."""
 
 PolicyLike: TypeAlias = ModelClient | Endpoint | Sequence[Endpoint]
 """What stands for the policy: a client, an endpoint, or the endpoints of equal replicas."""
@@ -113,12 +124,12 @@ class Engine:
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
 
     async def run(
-        self, requests: Iterable[EpisodeRequest], *, enough: Enough | None = None
+        self, requests: Requests, *, enough: Enough | None = None
     ) -> AsyncIterator[Trace]:
         """Play the requested episodes.
 
         Args:
-            requests: May be lazy; the next one is taken when there is room for it.
+            requests: May be lazy, and asynchronous; the next one is taken when there is room for it.
             enough: When to end before all of them are over.
 
         Yields:
@@ -142,7 +153,7 @@ class Engine:
             batch.cancel()
             await asyncio.gather(batch, return_exceptions=True)
 
-    def run_blocking(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
+    def run_blocking(self, requests: Requests) -> list[Trace]:
         """`run`, to completion, from plain code and from notebooks.
 
         Ctrl-C stops it cleanly: what has finished is with the writer, what has not is cancelled.
@@ -183,7 +194,7 @@ class Engine:
 
     # --- inside -------------------------------------------------------------------------------
 
-    async def _collect(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
+    async def _collect(self, requests: Requests) -> list[Trace]:
         return [trace async for trace in self.run(requests)]
 
     def _backend(self) -> Backend:
@@ -203,9 +214,7 @@ class Engine:
             return RayBackend(self._source, self._setting, endpoints=self._endpoints)
         return self._backend_choice
 
-    async def _play_all(
-        self, requests: Iterable[EpisodeRequest], emit: Callable[[Trace | None], None]
-    ) -> None:
+    async def _play_all(self, requests: Requests, emit: Callable[[Trace | None], None]) -> None:
         """Play everything; `emit` gets each trace, and None at the end whatever happened."""
         progress: Progress = self._setting.progress
         watch = FailureWatch(self._setting.limits)
@@ -223,7 +232,7 @@ class Engine:
             backend = self._backend()
             async with _ticking(progress, backend), asyncio.TaskGroup() as group:
                 batch = backend.batch(group)
-                for request in requests:
+                async for request in _each(requests):
                     await batch.admit()
                     group.create_task(self._play(batch.begin(request), group, done))
                 batch.no_more()
@@ -256,6 +265,16 @@ class Engine:
             self._setting.progress.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
         if check.drifted and canary.stop:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
+
+
+async def _each(requests: Requests) -> AsyncIterator[EpisodeRequest]:
+    """The requests of a source of either kind."""
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield request
+    else:
+        for request in requests:
+            yield request
 
 
 def endpoints_of(policy: PolicyLike) -> tuple[Endpoint, ...]:
