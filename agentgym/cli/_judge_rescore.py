@@ -345,35 +345,14 @@ class TaskHome:
         Raises:
             DataError: If the environment gives another one, or the same one made from other data.
         """
-        from gymnasium.utils import seeding
+        from agentgym.judges.rescore import check_data, task_again
 
         wanted = trace.task_id or ""
         if wanted not in self._tasks:
-            self._core.np_random = seeding.np_random(trace.seed)[0]
-            task = self._core.choose_task({"task_id": trace.task_id})
-            if task.task_id != wanted:
-                raise DataError(
-                    f"asked for task {wanted!r}, the environment gives {task.task_id!r}"
-                )
-            self._tasks[wanted] = task
-        _check_data(trace, self._tasks[wanted])
+            self._tasks[wanted] = task_again(self._core, trace)
+        check_data(trace, self._tasks[wanted])
         return self._tasks[wanted]
 
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
-
-
-def _check_data(trace: Trace, task: Task) -> None:
-    """Refuse a task whose data changed since: its reference would judge another episode.
-
-    Environments put what their tasks were made from into the metadata, as digests.
-    """
-    stored = trace.metadata.get("task")
-    for name, now in task.metadata.items():
-        then = stored.get(name, now) if isinstance(stored, Mapping) else now
-        if name.endswith("digest") and then != now:
-            raise DataError(
-                f"task {task.task_id} was made from other data then: {name} {then!s:.12}, now "
-                f"{now!s:.12}; use the version that played it, or play it again"
-            )

@@ -17,9 +17,11 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gymnasium.utils import seeding
 from pydantic import Field, ValidationError
 
-from agentgym.errors import ConfigError, TraceError
+from agentgym.core import AgentEnv
+from agentgym.errors import ConfigError, DataError, TraceError
 from agentgym.judge import Scoring
 from agentgym.trace import Trace
 from agentgym.types import Episode, Finite, Record, Task, Usage, Verdict, in_one_line
@@ -39,6 +41,40 @@ def bare_task(trace: Trace) -> Task:
         split=trace.split,
         metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
     )
+
+
+def task_again(env: AgentEnv, trace: Trace) -> Task:
+    """A trace's task, with its hidden reference, out of the environment that it came from.
+
+    No episode is started, so no simulator is called; an episode that runs in `env` is over.
+
+    Raises:
+        DataError: If the environment gives another one, or the same one made from other data.
+    """
+    env.np_random = seeding.np_random(trace.seed)[0]
+    task = env.choose_task({"task_id": trace.task_id})
+    if task.task_id != trace.task_id:
+        raise DataError(f"asked for task {trace.task_id!r}, the environment gives {task.task_id!r}")
+    check_data(trace, task)
+    return task
+
+
+def check_data(trace: Trace, task: Task) -> None:
+    """Refuse a task whose data changed since: its reference would judge another episode.
+
+    Environments put what their tasks were made from into the metadata, as digests.
+
+    Raises:
+        DataError: If a digest differs.
+    """
+    stored = trace.metadata.get("task")
+    for name, now in task.metadata.items():
+        then = stored.get(name, now) if isinstance(stored, Mapping) else now
+        if name.endswith("digest") and then != now:
+            raise DataError(
+                f"task {task.task_id} was made from other data then: {name} {then!s:.12}, now "
+                f"{now!s:.12}; use the version that played it, or play it again"
+            )
 
 
 def is_judgeable(trace: Trace) -> bool:
