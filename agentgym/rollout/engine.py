@@ -17,8 +17,7 @@ from collections.abc import (
     Sequence,
     Sized,
 )
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import agentgym
@@ -32,25 +31,21 @@ from agentgym.rollout.enough import Enough
 from agentgym.rollout.hosted import check_keys
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.local import LocalBackend
-from agentgym.rollout.progress import Noting, Progress, Ticking, progress_for
+from agentgym.rollout.observer import Observer
+from agentgym.rollout.progress import Progress, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.retry import Retry
 from agentgym.rollout.source import EnvLike, EnvSource
 from agentgym.rollout.stages import Stages
+from agentgym.rollout.status import EngineStatus
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
-
-if TYPE_CHECKING:
-    from agentgym.rollout.status import EngineStatus
 
 Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
 """Episodes to play; an asynchronous source may wait for its next one without holding up others."""
 
 PolicyLike: TypeAlias = ModelClient | Endpoint | Sequence[Endpoint]
 """What stands for the policy: a client, an endpoint, or the endpoints of equal replicas."""
-
-TICK_S = 1.0
-"""Between two ticks of a progress, seconds."""
 
 
 class TraceSink(Protocol):
@@ -78,6 +73,8 @@ class Engine:
         backend: Where the episodes are played: in this process, on a Ray cluster, or a `Backend`.
         stages: Slots that several engines on one event loop share, in place of an engine's own.
         retry: What is tried again after a failure; None is nothing.
+        stuck_after_s: Seconds in which nothing moves after which a warning says where the episodes
+            are; None for none.
 
     Raises:
         ConfigError: If there is no such env.
@@ -104,6 +101,7 @@ class Engine:
         backend: Literal["local", "ray"] | Backend = "local",
         stages: Stages | None = None,
         retry: Retry | None = None,
+        stuck_after_s: float | None = 60.0,
     ) -> None:
         sampling = sampling or SamplingParams()
         self._source = EnvSource(env, env_kwargs)
@@ -112,13 +110,17 @@ class Engine:
         self._stages = stages
         self._retry = retry
         self._endpoints = endpoints_of(client)
+        policy = policy_client(client)
+        self._observer = Observer(
+            progress_for(progress), client=policy, stuck_after_s=stuck_after_s
+        )
         self._setting = Setting(
-            client=policy_client(client),
+            client=policy,
             sampling=sampling,
             limits=limits or Limits(),
             policy={"model": policy_name, **sampling.model_dump(mode="json")},
             metadata={"agentgym": agentgym.__version__, **(metadata or {})},
-            progress=progress_for(progress),
+            progress=self._observer,
             canary=canary,
         )
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
@@ -168,8 +170,8 @@ class Engine:
         raise NotImplementedError
 
     def status(self) -> EngineStatus:
-        """What the engine is doing at the moment."""
-        raise NotImplementedError
+        """What the engine is doing at the moment; any thread may ask."""
+        return self._observer.status()
 
     @property
     def carried(self) -> tuple[EpisodeRequest, ...]:
@@ -216,7 +218,7 @@ class Engine:
 
     async def _play_all(self, requests: Requests, emit: Callable[[Trace | None], None]) -> None:
         """Play everything; `emit` gets each trace, and None at the end whatever happened."""
-        progress: Progress = self._setting.progress
+        progress = self._observer
         watch = FailureWatch(self._setting.limits)
 
         def done(trace: Trace) -> None:
@@ -230,7 +232,7 @@ class Engine:
             check_keys(self._source.env_kwargs)
             progress.begin(len(requests) if isinstance(requests, Sized) else None)
             backend = self._backend()
-            async with _ticking(progress, backend), asyncio.TaskGroup() as group:
+            async with progress.watching(backend), asyncio.TaskGroup() as group:
                 batch = backend.batch(group)
                 async for request in _each(requests):
                     await batch.admit()
@@ -261,8 +263,7 @@ class Engine:
     async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
         """Ask the judge about the canary's episodes, beside the run."""
         check = await canary.check(judge, after_episodes=finished)
-        if isinstance(self._setting.progress, Noting):
-            self._setting.progress.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
+        self._observer.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
         if check.drifted and canary.stop:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
 
@@ -299,24 +300,6 @@ def policy_client(policy: PolicyLike) -> ModelClient:
             return BalancedClient(policy)
         (policy,) = policy
     return connect(policy, role="policy")
-
-
-@asynccontextmanager
-async def _ticking(progress: Progress, backend: Backend) -> AsyncIterator[None]:
-    """Tell a progress that wants to know it that time passes."""
-
-    async def tick(progress: Ticking) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            progress.tick(len(backend.in_flight()))
-
-    async with asyncio.TaskGroup() as group:
-        ticker = group.create_task(tick(progress)) if isinstance(progress, Ticking) else None
-        try:
-            yield
-        finally:
-            if ticker is not None:
-                ticker.cancel()
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -40,7 +40,7 @@ class LocalBackend:
 
     def in_flight(self) -> Sequence[Whereabouts]:
         """See `Backend`."""
-        return [playing.whereabouts for playing in self.playing]
+        return [playing.whereabouts for playing in tuple(self.playing)]  # any thread may ask
 
     async def aclose(self) -> None:
         """Close the environments that are kept for reuse."""

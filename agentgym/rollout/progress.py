@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol, runtime_checkable
 
+from agentgym.rollout.figures import Figures
+from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
 
 
@@ -40,11 +41,11 @@ class Progress(Protocol):
 class Ticking(Protocol):
     """A progress that is also told the time, so that it can speak while nothing happens."""
 
-    def tick(self, in_flight: int) -> None:
+    def tick(self, in_flight: Sequence[Whereabouts]) -> None:
         """About a second has passed.
 
         Args:
-            in_flight: Episodes that have begun and aren't over.
+            in_flight: Where each episode is that has begun and isn't over.
         """
 
 
@@ -76,61 +77,6 @@ class NoProgress:
         """Nothing."""
 
 
-class Tally:
-    """The figures that progress shows.
-
-    Args:
-        clock: Seconds, from any origin.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._started = clock()
-        self.total: int | None = None
-        self.episodes = 0
-        self.turns = 0
-        self.tokens = 0
-        self.failures: Counter[str] = Counter()
-        self.note = ""
-        self._reward_sum = 0.0
-        self._scored = 0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the start."""
-        return self._clock() - self._started
-
-    def add_turn(self, tokens: int) -> None:
-        """Count a turn."""
-        self.turns += 1
-        self.tokens += tokens
-
-    def add(self, trace: Trace) -> None:
-        """Count an episode."""
-        self.episodes += 1
-        if trace.reward is None:
-            self.failures[trace.failure_class or "unknown"] += 1
-        else:
-            self._scored += 1
-            self._reward_sum += trace.reward
-
-    def text(self) -> str:
-        """All figures but the episodes, in one line."""
-        per_s = self.tokens / self.elapsed_s if self.elapsed_s > 0 else 0.0
-        mean = f"{self._reward_sum / self._scored:.3f}" if self._scored else "-"
-        line = f"{self.turns} turns · {per_s:.0f} tok/s · reward {mean}"
-        if self.failures:
-            classes = ", ".join(f"{name} {n}" for name, n in self.failures.most_common())
-            line += f" · masked {self.failures.total()} ({classes})"
-        if self.note:
-            line += f" · {self.note}"
-        return line
-
-    def count(self) -> str:
-        """Episodes so far, of how many."""
-        return f"{self.episodes}/{self.total}" if self.total is not None else str(self.episodes)
-
-
 class LineProgress:
     """A plain line every few seconds, for logs; also while nothing happens.
 
@@ -150,50 +96,53 @@ class LineProgress:
         self._stream = stream or sys.stderr
         self._every_s = every_s
         self._clock = clock
-        self._tally = Tally(clock)
+        self._figures = Figures(clock=clock)
         self._last_s = 0.0
         self._shown = (0, 0)
 
     def begin(self, total: int | None) -> None:
         """Start counting."""
-        self._tally = Tally(self._clock)
-        self._tally.total = total
+        self._figures = Figures(total, self._clock)
         self._last_s = 0.0
         self._shown = (0, 0)
 
     def turn(self, tokens: int) -> None:
         """Count a turn."""
-        self._tally.add_turn(tokens)
+        self._figures.add_turn(tokens)
 
     def finish(self, trace: Trace) -> None:
         """Count an episode, and write a line if it is time."""
-        self._tally.add(trace)
+        self._figures.add(trace)
         if self._is_time():
             self._write()
 
     def note(self, text: str) -> None:
         """Show a remark in the lines to come."""
-        self._tally.note = text
+        self._figures.note = text
 
-    def tick(self, in_flight: int) -> None:
+    def tick(self, in_flight: Sequence[Whereabouts]) -> None:
         """Write a line if it is time, whatever has happened since the last one."""
+        figures = self._figures
+        figures.look(in_flight)
         if self._is_time():
-            idle = (self._tally.episodes, self._tally.turns) == self._shown
-            self._write(f", {in_flight} in flight", " · waiting" if idle else "")
+            idle = figures.moves == self._shown
+            waiting = f" · {figures.standstill()}" if idle else ""
+            self._write(f", {figures.commonest_wait()}", waiting)
 
     def end(self) -> None:
         """Write the last line."""
+        self._figures.look(())
         self._write()
 
     def _is_time(self) -> bool:
-        return self._tally.elapsed_s - self._last_s >= self._every_s
+        return self._figures.elapsed_s - self._last_s >= self._every_s
 
     def _write(self, in_flight: str = "", waiting: str = "") -> None:
-        tally = self._tally
-        self._last_s = tally.elapsed_s
-        self._shown = (tally.episodes, tally.turns)
-        line = f"[{tally.elapsed_s:.0f} s] {tally.count()} episodes{in_flight}"
-        line += f" · {tally.tokens} tokens · {tally.text()}{waiting}"
+        figures = self._figures
+        self._last_s = figures.elapsed_s
+        self._shown = figures.moves
+        line = f"[{figures.elapsed_s:.0f} s] {figures.count()} episodes{in_flight}"
+        line += f" · {figures.tokens} tokens · {figures.text()}{waiting}"
         print(line, file=self._stream, flush=True)
 
 
@@ -201,7 +150,8 @@ class LiveProgress:
     """A bar that redraws itself, for a terminal."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
+        self._figures = Figures()
+        self._waiting = ""
         self._bar: Any = None
         self._task: Any = None
 
@@ -211,7 +161,8 @@ class LiveProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._tally = Tally()
+        self._figures = Figures(total)
+        self._waiting = ""
         self._bar = Bar(
             TextColumn("episodes"),
             BarColumn(bar_width=24),
@@ -225,34 +176,38 @@ class LiveProgress:
 
     def turn(self, tokens: int) -> None:
         """Count a turn; the figures are redrawn a few times a second at most."""
-        self._tally.add_turn(tokens)
-        if self._tally.turns % 16 == 0:
+        self._figures.add_turn(tokens)
+        if self._figures.moves[1] % 16 == 0:
             self._draw()
 
     def finish(self, trace: Trace) -> None:
         """Count an episode."""
-        self._tally.add(trace)
+        self._figures.add(trace)
         self._draw()
 
     def note(self, text: str) -> None:
         """Show a remark beside the figures."""
-        self._tally.note = text
+        self._figures.note = text
         self._draw()
 
-    def tick(self, in_flight: int) -> None:
-        """Redraw the figures."""
+    def tick(self, in_flight: Sequence[Whereabouts]) -> None:
+        """Redraw the figures, and what most episodes wait for."""
+        self._figures.look(in_flight)
+        self._waiting = f"{self._figures.commonest_wait()} · "
         self._draw()
 
     def end(self) -> None:
         """Leave the finished bar on the screen."""
         if self._bar is not None:
+            self._figures.look(())
+            self._waiting = ""
             self._draw()
             self._bar.stop()
             self._bar = None
 
     def _draw(self) -> None:
-        tally = self._tally
-        self._bar.update(self._task, completed=tally.episodes, figures=tally.text())
+        figures = self._waiting + self._figures.text()
+        self._bar.update(self._task, completed=self._figures.episodes, figures=figures)
 
 
 def progress_for(choice: bool | Progress | None) -> Progress:

@@ -15,6 +15,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_abandoned: set[object] = set()
+_lock = threading.Lock()
+
+
+def abandoned() -> int:
+    """Calls of this process that nobody waits for any more, and whose threads still go on."""
+    return len(_abandoned)
+
 
 async def in_thread(
     function: Callable[[], T], *, unwanted: Callable[[T], object] | None = None
@@ -30,6 +38,7 @@ async def in_thread(
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
+    over = threading.Event()
 
     def drop(result: T) -> None:
         if unwanted is not None:
@@ -52,6 +61,9 @@ async def in_thread(
             error = raised
             if isinstance(raised, StopIteration):  # a future can't carry it
                 error = RuntimeError(f"StopIteration: {raised}")
+        with _lock:
+            over.set()
+            _abandoned.discard(over)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
@@ -59,6 +71,9 @@ async def in_thread(
     try:
         return await future
     except asyncio.CancelledError:
+        with _lock:
+            if not over.is_set():
+                _abandoned.add(over)
         # Cancelled between the result and this coroutine's turn to take it.
         if future.done() and not future.cancelled() and future.exception() is None:
             drop(future.result())

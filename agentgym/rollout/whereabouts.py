@@ -25,7 +25,7 @@ class Whereabouts:
         name: The episode's, as in recordings: `task@seed.sample`.
     """
 
-    __slots__ = ("attempt", "name", "replica", "since", "stage", "turn", "waiting")
+    __slots__ = ("attempt", "began", "name", "replica", "since", "stage", "turn", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,6 +33,8 @@ class Whereabouts:
         self.waiting: Waiting = "slot"
         self.since = time.monotonic()
         """When this wait began, on `time.monotonic`."""
+        self.began = self.since
+        """When the episode began, on `time.monotonic`."""
         self.turn = 0
         """0-based turn it is in."""
         self.attempt = 0
@@ -50,3 +52,8 @@ class Whereabouts:
     def waited_s(self) -> float:
         """Seconds since it began to wait for this."""
         return time.monotonic() - self.since
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began

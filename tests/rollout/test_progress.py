@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import time
+from typing import Any
 
 import pytest
 
 from agentgym.clients import ScriptedClient
 from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.rollout.figures import Figures
 from agentgym.rollout.progress import (
     LineProgress,
     LiveProgress,
     NoProgress,
     Progress,
-    Tally,
     Ticking,
     progress_for,
 )
+from agentgym.rollout.whereabouts import Waiting, Whereabouts
 from agentgym.testing.envs import CounterEnv
-from agentgym.trace import Trace
-from agentgym.types import Verdict
+from agentgym.trace import EarlierAttempt, Stage, Trace
+from agentgym.types import Usage, Verdict
 
 
-def trace(reward: float | None) -> Trace:
+def trace(reward: float | None, **facts: Any) -> Trace:
     masked = reward is None
     return Trace(
         trace_id="x",
@@ -32,7 +35,17 @@ def trace(reward: float | None) -> Trace:
         failure_class="judge" if masked else None,
         verdict=Verdict(reward=reward, masked=masked),
         started_at="2026-01-01T00:00:00+00:00",
+        **facts,
     )
+
+
+def waiting(stage: Stage, what: Waiting, count: int = 1, since: float = 0.0) -> list[Whereabouts]:
+    found = []
+    for k in range(count):
+        where = Whereabouts(f"t/{k}@0.0")
+        where.stage, where.waiting, where.since = stage, what, since
+        found.append(where)
+    return found
 
 
 class Clock:
@@ -42,22 +55,48 @@ class Clock:
         return self.now
 
 
-def test_tally_says_it_all_in_one_line():
+def test_figures_say_it_all_in_one_line():
     clock = Clock()
-    tally = Tally(clock)
-    tally.total = 4
-    tally.add_turn(30)
-    tally.add_turn(10)
+    figures = Figures(4, clock)
+    figures.add_turn(30)
+    figures.add_turn(10)
     for reward in (1.0, 0.5, None):
-        tally.add(trace(reward))
+        figures.add(trace(reward))
     clock.now = 2.0
-    assert tally.count() == "3/4"
-    assert tally.text() == "2 turns · 20 tok/s · reward 0.750 · masked 1 (judge 1)"
+    assert figures.count() == "3/4"
+    assert figures.text() == "2 turns · 20 tok/s · reward 0.750 · masked 1 (judge 1)"
 
 
-def test_tally_of_nothing():
-    tally = Tally(Clock())
-    assert (tally.count(), tally.text()) == ("0", "0 turns · 0 tok/s · reward -")
+def test_figures_of_nothing():
+    figures = Figures(None, Clock())
+    assert (figures.count(), figures.text()) == ("0", "0 turns · 0 tok/s · reward -")
+
+
+def test_figures_name_reruns_and_the_dollars_of_each_priced_role():
+    figures = Figures(None, Clock())
+    broken = EarlierAttempt(failure_class="infra", failed_stage="run", error="reset by peer")
+    usage = {"policy": Usage(cost_usd=0.25), "judge": Usage(cost_usd=0.5), "simulator": Usage()}
+    figures.add(trace(1.0, earlier=(broken, broken), usage=usage))
+    figures.add(trace(1.0, usage=usage))
+    assert figures.text().endswith("reward 1.000 · played again 2 · policy $0.5, judge $1")
+
+
+def test_figures_name_queues_that_are_not_empty():
+    figures = Figures(None, Clock())
+    figures.look(waiting("run", "slot", 12) + waiting("eval", "slot", 3) + waiting("run", "policy"))
+    assert figures.text().endswith(" · queued: run 12, eval 3")
+    figures.look(waiting("run", "policy"))
+    assert "queued" not in figures.text()
+
+
+def test_tokens_per_second_are_those_of_the_last_minute():
+    clock = Clock()
+    figures = Figures(None, clock)
+    for second in range(121):
+        clock.now = float(second)
+        figures.add_turn(100 if second < 60 else 10)
+        figures.look(())
+    assert "· 10 tok/s" in figures.text()
 
 
 def test_lines_come_at_most_every_so_often_and_at_the_end():
@@ -73,20 +112,35 @@ def test_lines_come_at_most_every_so_often_and_at_the_end():
     assert [line.split(" episodes")[0] for line in lines] == ["[11 s] 2/3", "[12 s] 3/3"]
 
 
-def test_lines_come_while_no_episode_is_over_and_say_when_nothing_happens():
+def test_lines_come_while_no_episode_is_over_and_say_on_what_they_wait():
+    """A run whose endpoint is down must not look like one that thinks (case E19)."""
     clock, stream = Clock(), io.StringIO()
     progress = LineProgress(stream, every_s=10, clock=clock)
     progress.begin(3)
+    in_flight = waiting("run", "policy", 2, since=time.monotonic()) + waiting("init", "env")
     for seconds in range(1, 33):
         clock.now = seconds
         if seconds == 15:
             progress.turn(40)
-        progress.tick(2)
+        progress.tick(in_flight)
+    ahead = "0/3 episodes, 3 in flight (2 wait for the policy)"
+    stuck = " · waiting for the policy, the longest for 0 s"
     assert stream.getvalue().splitlines() == [
-        "[10 s] 0/3 episodes, 2 in flight · 0 tokens · 0 turns · 0 tok/s · reward - · waiting",
-        "[20 s] 0/3 episodes, 2 in flight · 40 tokens · 1 turns · 2 tok/s · reward -",
-        "[30 s] 0/3 episodes, 2 in flight · 40 tokens · 1 turns · 1 tok/s · reward - · waiting",
+        f"[10 s] {ahead} · 0 tokens · 0 turns · 0 tok/s · reward -{stuck}",
+        f"[20 s] {ahead} · 40 tokens · 1 turns · 2 tok/s · reward -",
+        f"[30 s] {ahead} · 40 tokens · 1 turns · 1 tok/s · reward -{stuck}",
     ]
+
+
+def test_a_line_while_nothing_is_in_flight():
+    clock, stream = Clock(), io.StringIO()
+    progress = LineProgress(stream, every_s=10, clock=clock)
+    progress.begin(None)
+    clock.now = 10
+    progress.tick([])
+    assert stream.getvalue() == (
+        "[10 s] 0 episodes, 0 in flight · 0 tokens · 0 turns · 0 tok/s · reward - · waiting\n"
+    )
 
 
 def test_finished_episodes_and_ticks_share_the_time_between_two_lines():
@@ -95,9 +149,9 @@ def test_finished_episodes_and_ticks_share_the_time_between_two_lines():
     progress.begin(3)
     clock.now = 10
     progress.finish(trace(1.0))
-    progress.tick(2)
+    progress.tick(waiting("run", "env"))
     clock.now = 19
-    progress.tick(2)
+    progress.tick(waiting("run", "env"))
     assert len(stream.getvalue().splitlines()) == 1
 
 
@@ -108,7 +162,7 @@ def test_live_bar_draws_and_stops(monkeypatch, capsys):
         progress.turn(3)
     progress.finish(trace(1.0))
     progress.finish(trace(None))
-    progress.tick(1)
+    progress.tick(waiting("run", "policy"))
     progress.end()
     progress.end()
     assert "2/2" in capsys.readouterr().err
@@ -158,13 +212,13 @@ async def test_engine_tells_its_progress_also_when_it_stops_early():
 
 
 async def test_engine_ticks_while_the_policy_thinks(monkeypatch):
-    monkeypatch.setattr("agentgym.rollout.engine.TICK_S", 0)
+    monkeypatch.setattr("agentgym.rollout.observer.TICK_S", 0)
     ticked = asyncio.Event()
     seen = []
 
     class Mine(NoProgress):
         def tick(self, in_flight):
-            seen.append(in_flight)
+            seen.append(len(in_flight))
             ticked.set()
 
     async def think(messages):

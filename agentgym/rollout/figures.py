@@ -1,0 +1,124 @@
+"""The figures of a run as people see them beside a bar or in a line."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from agentgym.rollout.status import masked_text, waits
+from agentgym.rollout.tally import Sample, Tally, Window
+from agentgym.rollout.whereabouts import Whereabouts
+from agentgym.trace import Trace
+
+
+class Figures:
+    """What has come of a run so far, and what it waits for.
+
+    Args:
+        total: Episodes to come, if known.
+        clock: Seconds, from any origin.
+    """
+
+    def __init__(
+        self, total: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._tally = Tally()
+        self._window = Window()
+        self._in_flight: Sequence[Whereabouts] = ()
+        self.total = total
+        self.note = ""
+        """A remark that stands beside the figures."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._started
+
+    @property
+    def moves(self) -> tuple[int, int]:
+        """Episodes and turns so far."""
+        return self._tally.finished, self._tally.turns
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that are over."""
+        return self._tally.finished
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the policy has generated."""
+        return self._tally.tokens
+
+    def add_turn(self, tokens: int) -> None:
+        """Count a turn."""
+        self._tally.turn(tokens)
+
+    def add(self, trace: Trace) -> None:
+        """Count an episode."""
+        self._tally.finish(trace)
+
+    def look(self, in_flight: Sequence[Whereabouts]) -> None:
+        """Take in where the episodes are at the moment."""
+        self._in_flight = in_flight
+        self._window.add(self._sample())
+
+    def _sample(self) -> Sample:
+        return Sample(self._clock(), self._tally.tokens, self._tally.turns, self._tally.finished)
+
+    # --- as text ------------------------------------------------------------------------------
+
+    def count(self) -> str:
+        """Episodes so far, of how many."""
+        return f"{self.episodes}/{self.total}" if self.total is not None else str(self.episodes)
+
+    def text(self) -> str:
+        """All figures but the episodes, in one line."""
+        counts = self._tally.episodes()
+        mean = "-" if counts.mean_reward is None else f"{counts.mean_reward:.3f}"
+        parts = (
+            f"{self._tally.turns} turns",
+            f"{self._tokens_per_s():.0f} tok/s",
+            f"reward {mean}",
+            masked_text(counts.masked),
+            f"played again {counts.reruns}" if counts.reruns else "",
+            self._dollars(),
+            self._queues(),
+            self.note,
+        )
+        return " · ".join(part for part in parts if part)
+
+    def commonest_wait(self) -> str:
+        """How many episodes are in flight, and what most of them wait for."""
+        groups = waits(self._in_flight)
+        if not groups:
+            return "0 in flight"
+        return (
+            f"{len(self._in_flight)} in flight ({groups[0].episodes} wait for {groups[0].phrase})"
+        )
+
+    def standstill(self) -> str:
+        """What a run waits for in which nothing happens."""
+        groups = waits(self._in_flight)
+        if not groups:
+            return "waiting"
+        longest_s = groups[0].longest.waited_s
+        return f"waiting for {groups[0].phrase}, the longest for {longest_s:.0f} s"
+
+    def _tokens_per_s(self) -> float:
+        """Of late, where there were ticks; else since the start."""
+        rates = self._window.rates(self._sample())
+        if rates.window_s:
+            return rates.tokens_per_s
+        return self._tally.tokens / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    def _dollars(self) -> str:
+        spent = {role: usage.cost_usd for role, usage in self._tally.usage.items()}
+        return ", ".join(f"{role} ${usd:.4g}" for role, usd in spent.items() if usd)
+
+    def _queues(self) -> str:
+        """How many wait for a slot, by stage."""
+        depths = Counter(each.stage for each in self._in_flight if each.waiting == "slot")
+        return "queued: " + ", ".join(f"{s} {n}" for s, n in depths.items()) if depths else ""

@@ -1,0 +1,212 @@
+"""Watches an engine: counts, shows the progress, notices that nothing moves, tells the status.
+
+An engine makes one, hands it to its episodes as their progress, and holds `watching(backend)` open
+while a run goes on:
+
+    observer = Observer(progress_for(progress), client=client, stuck_after_s=60)
+    async with observer.watching(backend):
+        ...  # play
+    observer.status().text()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentgym.rollout.backend import Backend
+from agentgym.rollout.progress import Noting, Progress, Ticking
+from agentgym.rollout.stages import Stages
+from agentgym.rollout.status import (
+    AdmissionStatus,
+    EngineStatus,
+    StageStatus,
+    oldest,
+    waits,
+)
+from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
+from agentgym.rollout.threads import abandoned
+from agentgym.rollout.watch import LoopWatch, StuckWatch
+from agentgym.trace import Trace
+
+TICK_S = 1.0
+"""Between two looks at a run, seconds."""
+
+
+class Observer:
+    """Counts what an engine does; a `Progress`, which passes everything on to the one shown.
+
+    Args:
+        shown: The progress that people see.
+        client: The policy; one that has a `status()` is asked for its replicas.
+        stuck_after_s: Seconds without any move after which a warning says where the episodes are;
+            None for none.
+        blocked_after_s: Seconds after which a blocked event loop is told on; None for never.
+        clock: Seconds, as `Whereabouts.since` counts them.
+    """
+
+    def __init__(
+        self,
+        shown: Progress,
+        *,
+        client: object = None,
+        stuck_after_s: float | None = 60.0,
+        blocked_after_s: float | None = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shown = shown
+        self._client = client
+        self._clock = clock
+        self._tally = Tally()
+        self._window = Window()
+        self._lags = LagSamples()
+        self._stuck = StuckWatch(stuck_after_s, clock=clock)
+        self._loop_watch = LoopWatch(self._lags, blocked_after_s=blocked_after_s, clock=clock)
+        self._backend: Backend | None = None
+        self._runs = 0
+        self._began_s = 0.0
+        self._elapsed_s = 0.0
+
+    # --- a progress ---------------------------------------------------------------------------
+
+    def begin(self, total: int | None) -> None:
+        """A run starts; see `Progress`."""
+        self._tally.begin(total)
+        self._shown.begin(total)
+
+    def turn(self, tokens: int) -> None:
+        """The policy has answered; see `Progress`."""
+        self._tally.turn(tokens)
+        self._shown.turn(tokens)
+
+    def finish(self, trace: Trace) -> None:
+        """An episode is over; see `Progress`."""
+        self._tally.finish(trace)
+        self._shown.finish(trace)
+
+    def note(self, text: str) -> None:
+        """A remark to show; see `Noting`."""
+        if isinstance(self._shown, Noting):
+            self._shown.note(text)
+
+    def end(self) -> None:
+        """A run is over; see `Progress`."""
+        self._shown.end()
+
+    # --- watching -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def watching(self, backend: Backend) -> AsyncIterator[None]:
+        """Look at the run about once a second, while the block is open."""
+        self._enter(backend)
+        try:
+            async with asyncio.TaskGroup() as group:
+                ticker = group.create_task(self._tick(backend))
+                try:
+                    yield
+                finally:
+                    ticker.cancel()
+        finally:
+            self._leave()
+
+    def _enter(self, backend: Backend) -> None:
+        if backend is not self._backend:
+            self._backend = backend
+            self._window.forget()
+        if not self._runs:
+            self._began_s = self._clock()
+            self._stuck.begin()
+            self._loop_watch.start()
+        self._runs += 1
+        self._window.add(self._sample())
+
+    def _leave(self) -> None:
+        self._runs -= 1
+        if not self._runs:
+            self._elapsed_s += self._clock() - self._began_s
+            self._loop_watch.stop()
+
+    async def _tick(self, backend: Backend) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._window.add(self._sample())
+            in_flight = backend.in_flight()
+            self._stuck.look((self._tally.turns, self._tally.finished), in_flight)
+            if isinstance(self._shown, Ticking):
+                self._shown.tick(in_flight)
+
+    # --- the status ---------------------------------------------------------------------------
+
+    def status(self) -> EngineStatus:
+        """What the engine is doing; any thread may ask."""
+        tally, now = self._tally, self._sample()
+        in_flight = () if self._backend is None else self._backend.in_flight()
+        running_s = self._clock() - self._began_s if self._runs else 0.0
+        return EngineStatus(
+            runs=self._runs,
+            elapsed_s=self._elapsed_s + running_s,
+            episodes=tally.episodes(),
+            in_flight=len(in_flight),
+            waiting=waits(in_flight),
+            oldest=oldest(in_flight),
+            stages=self._stage_status(now),
+            admission=self._admission_status(),
+            turns=tally.turns,
+            tokens=tally.tokens,
+            rates=self._window.rates(now),
+            usage=dict(tally.usage),
+            loop_lag=self._lags.lag(overdue_s=self._loop_watch.overdue_s),
+            replicas=self._replicas(),
+            abandoned_threads=abandoned(),
+            histograms=tally.histograms(),
+        )
+
+    @property
+    def _stages(self) -> Stages | None:
+        """The backend's slots, where they are in this process."""
+        return getattr(self._backend, "stages", None)
+
+    def _sample(self) -> Sample:
+        tally, stages = self._tally, self._stages
+        busy_s: dict[str, float] = {}
+        if stages is not None:
+            busy_s = {
+                str(each.name): each.busy_s for each in (stages.init, stages.run, stages.eval)
+            }
+        return Sample(self._clock(), tally.tokens, tally.turns, tally.finished, busy_s)
+
+    def _stage_status(self, now: Sample) -> tuple[StageStatus, ...]:
+        stages = self._stages
+        if stages is None:
+            return ()
+        return tuple(
+            StageStatus(
+                name=each.name,
+                slots=each.slots,
+                active=each.active,
+                waiting=each.waiting,
+                entered=each.entered,
+                mean_s=each.mean_s,
+                occupancy=self._window.occupancy(each.name, each.slots, now),
+            )
+            for each in (stages.init, stages.run, stages.eval)
+        )
+
+    def _admission_status(self) -> AdmissionStatus | None:
+        if self._stages is None:
+            return None
+        admission = self._stages.admission
+        return AdmissionStatus(
+            places=admission.places, taken=admission.taken, waiting=admission.waiting
+        )
+
+    def _replicas(self) -> tuple[dict[str, Any], ...]:
+        """What a client of several replicas tells of each."""
+        ask = getattr(self._client, "status", None)
+        told = ask() if callable(ask) else ()
+        return tuple(each.model_dump(mode="json") for each in told if isinstance(each, BaseModel))

@@ -1,0 +1,235 @@
+"""Says where a run is stuck: nothing moves any more, or something blocks the event loop.
+
+A run that hangs looks like one that is slow, and the process that could tell is silent. So a run
+in which no turn, no change of stage and no end of an episode has come for a minute says who waits
+for what, and an event loop that is blocked is told on by a thread, with the line of code that
+blocks it. Both warn again at growing intervals only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import logging
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from agentgym.rollout.status import Waiters, waits
+from agentgym.rollout.tally import LagSamples
+from agentgym.rollout.whereabouts import Whereabouts
+
+logger = logging.getLogger(__name__)
+
+BEAT_S = 0.1
+"""Between two looks at how late the event loop is, seconds."""
+
+
+class StuckWatch:
+    """Warns when nothing moves.
+
+    Args:
+        after_s: Seconds without a move after which it says so; None never does.
+        clock: Seconds, as `Whereabouts.since` counts them.
+    """
+
+    def __init__(
+        self, after_s: float | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._after_s = after_s
+        self._clock = clock
+        self._seen: tuple[int, ...] = ()
+        self._newest_s = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """A run starts: count the silence from here."""
+        self._moved_s = self._clock()
+        self._next_s = self._after_s
+
+    def look(self, counters: tuple[int, ...], in_flight: Sequence[Whereabouts]) -> None:
+        """See whether anything has moved since the last look.
+
+        Args:
+            counters: Change whenever a policy answers or an episode ends.
+            in_flight: The episodes begun and not over.
+        """
+        if self._after_s is None or self._next_s is None:
+            return
+        now = self._clock()
+        silent_s = now - self._moved_s
+        if self._has_moved(counters, in_flight):
+            if self._next_s > self._after_s:
+                logger.warning("moving again after %.0f s", silent_s)
+            self._moved_s, self._next_s = now, self._after_s
+        elif silent_s >= self._next_s:
+            logger.warning("no progress for %.0f s: %s", silent_s, where(waits(in_flight)))
+            while self._next_s <= silent_s:
+                self._next_s *= 2
+
+    def _has_moved(self, counters: tuple[int, ...], in_flight: Sequence[Whereabouts]) -> bool:
+        if counters != self._seen:
+            self._seen = counters
+            return True
+        newest_s = max((each.since for each in in_flight), default=self._newest_s)
+        moved = newest_s > self._newest_s
+        self._newest_s = max(newest_s, self._newest_s)
+        return moved
+
+
+def where(groups: Sequence[Waiters]) -> str:
+    """Who waits for what, and whoever has waited longest for it, in one line."""
+    if not groups:
+        return "no episode is in flight; the next request has not come"
+    first, *others = (
+        f"{group.episodes} {{}}for {group.phrase} (longest: {group.longest})" for group in groups
+    )
+    verb = "episode waits " if groups[0].episodes == 1 else "episodes wait "
+    return ", ".join([first.format(verb), *(other.format("") for other in others)])
+
+
+class LoopWatch:
+    """Measures how late an event loop is, and tells what blocks it.
+
+    Args:
+        samples: Gets the measurements.
+        blocked_after_s: Seconds after which a loop that does nothing else counts as blocked; None
+            never does.
+        clock: Seconds, from any origin.
+    """
+
+    def __init__(
+        self,
+        samples: LagSamples,
+        *,
+        blocked_after_s: float | None = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._samples = samples
+        self._blocked_after_s = blocked_after_s
+        self._clock = clock
+        self._due_s: float | None = None
+        self._missed: tuple[float, bool] = (0.0, False)  # a beat found missing, and if it was told
+        self._over = threading.Event()
+        self._often = _Sparingly(clock)
+
+    def start(self) -> None:
+        """Watch the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._over = threading.Event()
+        self._plan()
+        if self._blocked_after_s is not None:
+            args = (self._blocked_after_s, self._over)
+            threading.Thread(
+                target=self._guard, args=args, name="rollout-loop-watch", daemon=True
+            ).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._over.set()
+        self._due_s = None
+        self._timer.cancel()
+
+    @property
+    def overdue_s(self) -> float:
+        """How late the loop is just now, seconds; any thread may ask."""
+        due_s = self._due_s
+        return 0.0 if due_s is None else max(0.0, self._clock() - due_s)
+
+    def _plan(self) -> None:
+        self._due_s = self._clock() + BEAT_S
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        late_s, due_s = self.overdue_s, self._due_s
+        self._samples.add(self._clock(), late_s)
+        self._plan()
+        if self._blocked_after_s is None or late_s < self._blocked_after_s:
+            return
+        missed, told = self._missed
+        if missed != due_s:
+            self._often.warn("", f"the event loop stood still for {late_s:.1f} s: {_UNSEEN}")
+        elif told:
+            logger.warning("the event loop goes on after %.1f s", late_s)
+
+    def _guard(self, after_s: float, over: threading.Event) -> None:
+        """Look for a missing beat, in a thread of its own."""
+        while not over.wait(min(BEAT_S, after_s / 4)):
+            due_s = self._due_s
+            if due_s is None or due_s == self._missed[0]:
+                continue
+            late_s = self._clock() - due_s
+            frame = sys._current_frames().get(self._thread_id)
+            if late_s < after_s or frame is None:
+                continue
+            place, text = blocking_line(frame)
+            told = self._often.warn(
+                place, f"the event loop stands still for {late_s:.1f} s: {text}"
+            )
+            self._missed = (due_s, told)
+
+
+_UNSEEN = "code that doesn't let go of the interpreter (a C extension), or the process was paused"
+_STARVED = "other threads keep the interpreter busy"
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def blocking_line(frame: FrameType) -> tuple[str, str]:
+    """The line of code that keeps a thread busy.
+
+    Args:
+        frame: The innermost one of the thread that runs the event loop.
+
+    Returns:
+        The place, and a sentence about it. Of code that isn't a library's, if any takes part.
+    """
+    stack = [frame]
+    while (outer := stack[-1].f_back) is not None and not _runs_callbacks(outer):
+        stack.append(outer)
+    if _is_in(frame, (_ASYNCIO,)) or frame.f_code.co_filename.endswith("selectors.py"):
+        return "", _STARVED
+    own = next((each for each in stack if not _is_in(each, _LIBRARIES)), frame)
+    place = f"{own.f_code.co_filename}:{own.f_lineno}"
+    code = linecache.getline(own.f_code.co_filename, own.f_lineno).strip()
+    text = f"{place}, in {own.f_code.co_name}"
+    text += f": {code}" if code else ""
+    if own is not frame:
+        text += f" (now in {frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name})"
+    return place, f"{text}; make it async, or run it in a thread, so that the others can go on"
+
+
+def _runs_callbacks(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_run" and _is_in(frame, (_ASYNCIO,))
+
+
+def _is_in(frame: FrameType, folders: Sequence[str]) -> bool:
+    return frame.f_code.co_filename.startswith(tuple(f"{folder}/" for folder in folders))
+
+
+class _Sparingly:
+    """Warns of the same thing at growing intervals only."""
+
+    def __init__(self, clock: Callable[[], float], first_s: float = 60.0) -> None:
+        self._clock = clock
+        self._first_s = first_s
+        self._known: dict[str, tuple[float, float, int]] = {}
+
+    def warn(self, key: str, text: str) -> bool:
+        """Warn, unless it has been said lately; tells whether it did."""
+        now = self._clock()
+        next_s, pause_s, kept_back = self._known.get(key, (now, self._first_s, 0))
+        if now < next_s:
+            self._known[key] = (next_s, pause_s, kept_back + 1)
+            return False
+        self._known[key] = (now + pause_s, pause_s * 2, 0)
+        again = f" ({kept_back} times more since the last warning)" if kept_back else ""
+        logger.warning("%s%s", text, again)
+        return True
