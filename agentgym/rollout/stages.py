@@ -9,11 +9,57 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from agentgym.rollout.limits import Limits
 from agentgym.trace import Stage
+
+
+class Places:
+    """A semaphore, first come first served, whose size may change while places are taken.
+
+    Args:
+        size: Places at once; where it shrinks, those taken beyond it are not given out again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.taken = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait for a place."""
+        self._serve()  # whoever was cancelled at the head of the line holds nobody up
+        if self.taken < self.size and not self._waiters:
+            self.taken += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():  # it came together with the cancellation
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a place back."""
+        self.taken -= 1
+        self._serve()
+
+    def resize(self, size: int) -> None:
+        """Have so many places from now on."""
+        self.size = size
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiters and (self._waiters[0].done() or self.taken < self.size):
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self.taken += 1
+                waiter.set_result(None)
 
 
 class StageSlots:
@@ -26,24 +72,32 @@ class StageSlots:
 
     def __init__(self, name: Stage, *, slots: int) -> None:
         self.name = name
-        self.slots = slots
         self.active = 0
         """Episodes that hold a slot."""
         self.waiting = 0
         """Episodes that wait for one."""
         self.entered = 0
         """Episodes that have been given one so far."""
-        self._semaphore = asyncio.Semaphore(slots)
+        self._places = Places(slots)
         # Seconds held by those that left, how many are inside, the sum of when they began; in one
         # tuple, since the metrics are read from another thread.
         self._held = (0.0, 0, 0.0)
+
+    @property
+    def slots(self) -> int:
+        """Episodes that may be in it at once."""
+        return self._places.size
+
+    def resize(self, slots: int) -> None:
+        """Have so many slots from now on; nobody is put out."""
+        self._places.resize(slots)
 
     @asynccontextmanager
     async def slot(self, stage_s: dict[str, float]) -> AsyncIterator[None]:
         """Hold a slot, and note the seconds it was held; it is given back whatever happens."""
         self.waiting += 1
         try:
-            await self._semaphore.acquire()
+            await self._places.acquire()
         finally:
             self.waiting -= 1
         started = self._enter()
@@ -51,7 +105,7 @@ class StageSlots:
             yield
         finally:
             stage_s[self.name] = self._leave(started)
-            self._semaphore.release()
+            self._places.release()
 
     def _enter(self) -> float:
         started = time.perf_counter()
@@ -90,25 +144,35 @@ class Admission:
     """
 
     def __init__(self, places: int) -> None:
-        self.places = places
-        self.taken = 0
         self.waiting = 0
         """Requests that have been taken up and wait for a place."""
-        self._semaphore = asyncio.Semaphore(places)
+        self._places = Places(places)
+
+    @property
+    def places(self) -> int:
+        """Episodes at once."""
+        return self._places.size
+
+    @property
+    def taken(self) -> int:
+        """Places in use."""
+        return self._places.taken
+
+    def resize(self, places: int) -> None:
+        """Have so many places from now on; nobody is put out."""
+        self._places.resize(places)
 
     async def acquire(self) -> None:
         """Wait for a place."""
         self.waiting += 1
         try:
-            await self._semaphore.acquire()
+            await self._places.acquire()
         finally:
             self.waiting -= 1
-        self.taken += 1
 
     def release(self) -> None:
         """Give a place back."""
-        self.taken -= 1
-        self._semaphore.release()
+        self._places.release()
 
 
 class Stages:
@@ -119,3 +183,10 @@ class Stages:
         self.run = StageSlots("run", slots=limits.concurrency)
         self.eval = StageSlots("eval", slots=limits.eval_concurrency)
         self.admission = Admission(limits.init_concurrency + limits.concurrency)
+
+    def resize(self, limits: Limits) -> None:
+        """Take on the slots of other limits; nobody is put out."""
+        self.init.resize(limits.init_concurrency)
+        self.run.resize(limits.concurrency)
+        self.eval.resize(limits.eval_concurrency)
+        self.admission.resize(limits.init_concurrency + limits.concurrency)
