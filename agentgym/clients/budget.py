@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from agentgym.client import Endpoint, Prices, public_url
 from agentgym.clients.waiting import WaitingLine
+from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded
 from agentgym.types import Usage
 
@@ -69,22 +70,34 @@ class Budget:
         Raises:
             BudgetExceeded: If it might overrun the budget by itself, on top of what is spent.
         """
-        limit, prices = self._endpoint.budget_usd, self._endpoint.prices
-        if limit is None or prices is None:
-            yield Reservation(0.0)
-            return
-        prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
-        held = Reservation(_most_usd(prices, prompt, max_tokens))
-        await self._line.wait(ticket, held)
-        if held.refused:
-            raise BudgetExceeded(self._refusal(held.most_usd, limit))
+        held = await self.hold(ticket, prompt_tokens, max_tokens)
         try:
             yield held
         finally:
-            with self._lock:
-                self._give_back(held)
-                self.spent_usd += held.spent_usd
-                self._line.serve()
+            self.let_go(held)
+
+    async def hold(self, ticket: int, prompt_tokens: int, max_tokens: float) -> Reservation:
+        """`reserved`, for those who call `let_go` themselves."""
+        limit, prices = self._endpoint.budget_usd, self._endpoint.prices
+        if limit is None or prices is None:
+            return Reservation(0.0)
+        prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
+        held = Reservation(_most_usd(prices, prompt, max_tokens))
+        if not self._line.takes_at_once(held):
+            with queued():
+                await self._line.wait(ticket, held)
+        if held.refused:
+            raise BudgetExceeded(self._refusal(held.most_usd, limit))
+        return held
+
+    def let_go(self, held: Reservation) -> None:
+        """The request is over: what it cost is spent, the rest is there for others."""
+        if self._endpoint.budget_usd is None:
+            return
+        with self._lock:
+            self._give_back(held)
+            self.spent_usd += held.spent_usd
+            self._line.serve()
 
     def learn(self, estimated_tokens: int, usage: Usage) -> None:
         """Compare an estimate with what the server counted; the worst ratio is used from now on."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from agentgym.client import RateLimits
 from agentgym.clients.waiting import WaitingLine
+from agentgym.deadline import queued
 
 _ROUNDS_TO_RECOVER = 16
 """Rounds of answers after which a limiter that fell to 1 is back at its most."""
@@ -111,13 +112,47 @@ class Limiter:
             ticket: The call's place in the queue.
             tokens: What the request will cost at most, input and output.
         """
-        await self._line.wait(ticket, None)
+        permit = await self.enter(ticket, tokens=tokens)
         try:
-            yield await self._paced(tokens)
+            yield permit
         finally:
-            with self._lock:
-                self._give_back(None)
-                self._line.serve()
+            self.leave()
+
+    async def enter(self, ticket: int, *, tokens: int = 0) -> Permit:
+        """`slot`, for those who call `leave` themselves."""
+        if not self._line.takes_at_once(None):
+            with queued():
+                await self._line.wait(ticket, None)
+        return await self.paced(tokens)
+
+    def take(self) -> bool:
+        """Take a slot if there is one and nothing is paused; `paced` comes next, then `leave`."""
+        with self._lock:
+            return self._paused_until <= self._clock() and self._take(None)
+
+    def leave(self) -> None:
+        """Give a slot back."""
+        with self._lock:
+            self._give_back(None)
+            self._line.serve()
+
+    async def paced(self, tokens: int = 0) -> Permit:
+        """Wait, with a slot, until nothing is paused and the minute has room.
+
+        The slot is given back if that is cancelled.
+        """
+        permit = self._leave_to_send(tokens)
+        if isinstance(permit, Permit):
+            return permit
+        try:
+            with queued():
+                while not isinstance(permit, Permit):
+                    await self._sleep(permit)
+                    permit = self._leave_to_send(tokens)
+        except BaseException:
+            self.leave()
+            raise
+        return permit
 
     def answered(self, permit: Permit, *, tokens: int | None = None) -> None:
         """The server answered: allow a little more.
@@ -160,20 +195,19 @@ class Limiter:
     def _give_back(self, _: None) -> None:
         self._in_flight -= 1
 
-    async def _paced(self, tokens: int) -> Permit:
-        """Wait until nothing is paused and the minute has room."""
-        while True:
-            with self._lock:
-                now = self._clock()
-                delay = max(
-                    self._paused_until - now,
-                    self._requests.delay(now, 1),
-                    self._tokens.delay(now, tokens),
-                )
-                if delay <= 0:
-                    self._requests.add(now, 1)
-                    return Permit(self._epoch, self._tokens.add(now, tokens))
-            await self._sleep(delay)
+    def _leave_to_send(self, tokens: int) -> Permit | float:
+        """A permit, or the seconds until there may be one."""
+        with self._lock:
+            now = self._clock()
+            delay = max(
+                self._paused_until - now,
+                self._requests.delay(now, 1),
+                self._tokens.delay(now, tokens),
+            )
+            if delay > 0:
+                return delay
+            self._requests.add(now, 1)
+            return Permit(self._epoch, self._tokens.add(now, tokens))
 
 
 class _Window:

@@ -20,6 +20,7 @@ _NO_MONEY = re.compile(
     r"insufficient[_ ](quota|balance|credits?|funds)|billing_hard_limit", re.IGNORECASE
 )
 _DIED = ("abort", "error")  # finish reasons with which vLLM and gateways report their own failure
+_OVERLOADED = (429, 503, 529)  # 529 is Anthropic's and its gateways'
 QUOTED = 10_000
 """Characters of a reply that go into an error. It is cut to size after secrets are taken out of it,
 or a secret that is cut in the middle would stay."""
@@ -64,6 +65,11 @@ class BadReply(Exception):
         self.out_of_money = out_of_money
         self.empty = empty
         self.unknown_bill = unknown_bill
+
+    @property
+    def is_overload(self) -> bool:
+        """Whether the server asks for fewer requests, rather than for money."""
+        return self.status in _OVERLOADED and not self.out_of_money
 
 
 def bad_reply(

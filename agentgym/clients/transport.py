@@ -15,8 +15,8 @@ import atexit
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ from agentgym import __version__
 from agentgym.client import Endpoint, public_url
 from agentgym.clients.failures import api_key, as_bad_reply, basic_credentials, status_error
 from agentgym.clients.reply import QUOTED, BadReply
+from agentgym.clients.scopes import Scopes
 from agentgym.clients.stream import StreamedReply
 from agentgym.errors import EndpointError
 
@@ -43,10 +44,12 @@ class Transport:
 
     Args:
         endpoint: Where to.
+        scopes: The calls that end where this process does.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, scopes: Scopes) -> None:
+        self.endpoint = endpoint
+        self._scopes = scopes
         self._lock = threading.Lock()
         self._sessions: dict[asyncio.AbstractEventLoop, LoopSession] = {}
 
@@ -58,7 +61,7 @@ class Transport:
             if found is None or found.closed:
                 for old in [old for old in self._sessions if old.is_closed()]:
                     del self._sessions[old]
-                found = self._sessions[loop] = LoopSession(self._endpoint)
+                found = self._sessions[loop] = LoopSession(self.endpoint, self._scopes)
         await found.open()
         return found
 
@@ -75,13 +78,15 @@ class LoopSession:
 
     Args:
         endpoint: Where to.
+        scopes: The calls that end where this process does.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, scopes: Scopes) -> None:
         parts = urlsplit(endpoint.base_url)
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
         self.closed = False
+        self.scopes = scopes
         self._endpoint = endpoint
         query = f"?{parts.query}" if parts.query else ""
         path = f"{public_url(endpoint.base_url).rstrip('/')}/chat/completions"
@@ -89,7 +94,6 @@ class LoopSession:
         # Left in the URL, credentials get into logs.
         has_user = parts.username is not None
         self._basic = f"Basic {basic_credentials(parts)}" if has_user else None
-        self._calls: set[asyncio.Timeout] = set()
         make_room_for_sockets(endpoint.max_concurrency)
         self._http = aiohttp.ClientSession(
             # A wait for a free connection would be one more queue, with a time-out of its own.
@@ -113,36 +117,9 @@ class LoopSession:
             _close_at_exit()
             await anext(self._keeper)
 
-    @asynccontextmanager
-    async def call(self) -> AsyncIterator[None]:
-        """The time of one call, which `aclose` ends.
-
-        Raises:
-            EndpointError: If the client was closed meanwhile.
-        """
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                self._calls.add(scope)
-                yield
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            where = f"{public_url(self._endpoint.base_url)} (model {self._endpoint.model!r})"
-            raise EndpointError(
-                f"{where}: the client was closed while this call was in flight", retryable=False
-            ) from error
-        finally:
-            self._calls.discard(scope)
-
     async def aclose(self) -> None:
-        """End the calls in flight with an error, and close the connections."""
+        """Close the connections."""
         self.closed = True
-        for scope in self._calls:
-            scope.reschedule(self.loop.time())
-        # Each needs one round to be cancelled and one to raise.
-        for _ in range(3):
-            await asyncio.sleep(0)
         await self._keeper.aclose()
 
     async def post(self, data: bytes, streamed: StreamedReply) -> Any:
@@ -270,6 +247,11 @@ def _close_all() -> None:
     for session in list(_opened):
         forked = session.pid != os.getpid()
         if not (forked or session.closed) and session.loop.is_running():
-            closing = asyncio.run_coroutine_threadsafe(session.aclose(), session.loop)
+            closing = asyncio.run_coroutine_threadsafe(_end(session), session.loop)
             with suppress(Exception):
                 closing.result(_CLOSE_AT_EXIT_S)
+
+
+async def _end(session: LoopSession) -> None:
+    await session.scopes.aclose()
+    await session.aclose()

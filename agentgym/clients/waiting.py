@@ -12,21 +12,48 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Need = TypeVar("Need")
 
 
-@dataclass(order=True)
 class _Waiter(Generic[Need]):
-    ticket: int
-    order: int
-    need: Need = field(compare=False)
-    loop: asyncio.AbstractEventLoop = field(compare=False)
-    served: asyncio.Future[None] = field(compare=False)
-    has_it: bool = field(default=False, compare=False)
-    gone: bool = field(default=False, compare=False)
+    __slots__ = ("gone", "has_it", "need", "wake")
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self.wake = Wake()
+        self.has_it = False
+        self.gone = False
+
+
+class Wake:
+    """Waits in the loop that it is made in, and is woken from any."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    async def wait(self) -> None:
+        """Wait until `up` was called."""
+        await self._future
+
+    def up(self) -> bool:
+        """Wake the waiter; False if its loop is closed."""
+        try:
+            if asyncio._get_running_loop() is self._loop:
+                self._resolve()
+            else:
+                self._loop.call_soon_threadsafe(self._resolve)
+        except RuntimeError:
+            return False
+        return True
+
+    def _resolve(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
 
 
 class WaitingLine(Generic[Need]):
@@ -49,10 +76,16 @@ class WaitingLine(Generic[Need]):
         self._take = take
         self._give_back = give_back
         self._order = itertools.count()
-        self._waiters: list[_Waiter[Need]] = []
+        self._waiters: list[tuple[int, int, _Waiter[Need]]] = []
+        self._waiting = 0
 
     def __len__(self) -> int:
-        return sum(not waiter.gone for waiter in self._waiters)
+        return self._waiting
+
+    def takes_at_once(self, need: Need) -> bool:
+        """Take what a call needs if it is there and nobody waits for it."""
+        with self._lock:
+            return not self._waiters and self._take(need)
 
     async def wait(self, ticket: int, need: Need) -> None:
         """Wait until it is one's turn and what one needs was taken.
@@ -61,50 +94,36 @@ class WaitingLine(Generic[Need]):
             ticket: The place in the line; smaller ones go first.
             need: What to take.
         """
-        loop = asyncio.get_running_loop()
         with self._lock:
-            if not self._waiters and self._take(need):
+            if self.takes_at_once(need):
                 return
-            waiter = _Waiter(ticket, next(self._order), need, loop, loop.create_future())
-            heapq.heappush(self._waiters, waiter)
+            waiter = _Waiter(need)
+            heapq.heappush(self._waiters, (ticket, next(self._order), waiter))
+            self._waiting += 1
             self.serve()
         try:
-            await waiter.served
+            await waiter.wake.wait()
         except BaseException:
             with self._lock:
-                waiter.gone = True
                 if waiter.has_it:
                     self._give_back(need)
+                elif not waiter.gone:
+                    self._waiting -= 1
+                waiter.gone = True
                 self.serve()
             raise
 
     def serve(self) -> None:
         """Let go ahead who can; to be called, with the lock held, whenever there is more."""
         while self._waiters:
-            first = self._waiters[0]
+            first = self._waiters[0][-1]
             if not first.gone and not self._take(first.need):
                 return
             heapq.heappop(self._waiters)
             if first.gone:
                 continue
+            self._waiting -= 1
             first.has_it = True
-            if not _wake(first):
+            if not first.wake.up():
                 first.gone, first.has_it = True, False
                 self._give_back(first.need)
-
-
-def _wake(waiter: _Waiter[Need]) -> bool:
-    """Tell a waiter in its own loop; False if that loop is closed."""
-    try:
-        if asyncio._get_running_loop() is waiter.loop:
-            _resolve(waiter.served)
-        else:
-            waiter.loop.call_soon_threadsafe(_resolve, waiter.served)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -1,0 +1,399 @@
+"""What every client of completions does around its requests, whichever server takes them.
+
+A call is one question of the caller. It is put into one request body, waits for money and for a
+server's slot, is sent, perhaps several times, and is charged once, however it ends. Where requests
+go and what a failure means for the next one is for those who inherit: `ChatClient` has one server,
+`BalancedClient` has several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from agentgym.client import Completion, Endpoint, SamplingParams
+from agentgym.clients.budget import Budget, Reservation
+from agentgym.clients.dialect import SpokenDialect
+from agentgym.clients.failures import as_error, is_overflow, scrubbed
+from agentgym.clients.reasoning import KeptReasoning
+from agentgym.clients.reply import BadReply, estimated_tokens, output_limit, read_reply, read_usage
+from agentgym.clients.scopes import Scopes
+from agentgym.clients.stream import StreamedReply
+from agentgym.clients.transport import Transport
+from agentgym.clients.wire import check_answered, encoded, request_body
+from agentgym.errors import EndpointError
+from agentgym.metering import charge, report_refusal
+from agentgym.types import Message, ToolSpec, Usage
+
+logger = logging.getLogger(__name__)
+
+Seat = TypeVar("Seat")
+"""Leave to send one request to some server."""
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_WARN_EVERY_S = 30.0
+_ALWAYS_TRIED_AGAIN = (429, 500, 502, 503, 504)
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One call: what is asked, until when, and what it has cost so far."""
+
+    body: dict[str, Any]
+    ticket: int
+    """Its place in every queue."""
+    deadline: float
+    session: str | None
+    only: Collection[int | None] | None = None
+    """The statuses that are tried again, if not all that may pass."""
+    sent: dict[str, Any] = field(default_factory=dict)
+    """The request as it was last sent, in the server's dialect."""
+    attempts: int = 0
+    failures: int = 0
+    failed: bool = False
+    usage: Usage = field(default_factory=lambda: Usage(calls=0))
+
+    @property
+    def bill(self) -> Usage:
+        """All attempts together."""
+        retries = max(0, self.attempts - 1)
+        if not retries and not self.failed:
+            return self.usage
+        counted = {"retries": retries, "failed_calls": int(self.failed)}
+        return self.usage.model_copy(update=counted)
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One request: what was sent, what has come of it, what it costs."""
+
+    data: bytes
+    prompt_tokens: int
+    """As estimated from its length."""
+    reserved: Reservation
+    streamed: StreamedReply = field(default_factory=StreamedReply)
+    usage: Usage | None = None
+    is_settled: bool = False
+    """Whether what it was billed is known; it isn't while it is in flight."""
+
+
+class CallingClient(Generic[Seat]):
+    """A `ModelClient` without its servers.
+
+    Args:
+        endpoint: Model, role, prices, budget, deadline, retries and dialect of every call.
+        rng: Jitter of the pauses between attempts.
+        sleep: Waits between attempts and for the endpoint's pace.
+        clock: Seconds, rising.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoint = endpoint
+        self.usage = Usage(calls=0)
+        """Tokens and dollars of all calls so far, failed ones included."""
+        self._reasoning = KeptReasoning(endpoint.dialect)
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+        self._clock = clock
+        self._warned_at = -math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with nothing in flight."""
+        self.budget = Budget(self.endpoint)
+        """Dollars spent and held."""
+        self.dialect = SpokenDialect(self.endpoint)
+        """What the server takes, as far as it is known."""
+        self._scopes = Scopes(repr(self))
+        # Reentrant: the garbage collector may end a call, and so bill it, in here.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        *,
+        session: str | None = None,
+    ) -> Completion:
+        """Answer the conversation; see `ModelClient.complete`.
+
+        `usage` of the completion includes attempts that failed. It is charged to the endpoint's
+        role, once, also where the call fails or is cancelled.
+
+        Raises:
+            EndpointError: If no answer can be had within the endpoint's retries and deadline.
+            ContextOverflow: If the conversation no longer fits the model's context.
+            EmptyReply: If the server keeps answering without an answer.
+            BudgetExceeded: If the call might overrun the endpoint's budget.
+        """
+        prompt = self._reasoning.put_back(session, messages)
+        completion = await self._charged(self._call(prompt, tools, sampling, session))
+        self._reasoning.keep(session, messages, completion)
+        return completion
+
+    async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
+        """Make one tiny request to see that endpoint, key and model are right.
+
+        A server that is there but busy is asked again; anything else is told at once.
+
+        Args:
+            tools: Sent along, to see that the server takes tools.
+
+        Raises:
+            EndpointError: If they are not; one line that says why.
+        """
+        # Some hosted models refuse fewer tokens, and temperature 0.
+        hello = [{"role": "user", "content": "Hi"}]
+        call = self._call(hello, tools, SamplingParams(max_tokens=16), None)
+        call.only = _ALWAYS_TRIED_AGAIN
+        await self._charged(call)
+
+    async def release(self, session: str) -> None:
+        """Forget a session's reasoning."""
+        self._reasoning.forget(session)
+
+    # --- what the servers are -----------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        """A place in the queue of calls, kept over a call's attempts."""
+        raise NotImplementedError
+
+    async def _enter(self, call: Call, prompt_tokens: int, limit: float) -> Seat:
+        """Wait for leave to send a request.
+
+        Args:
+            call: Whose request.
+            prompt_tokens: As estimated.
+            limit: The most tokens of output; infinite if there is no limit.
+        """
+        raise NotImplementedError
+
+    def _leave(self, seat: Seat) -> None:
+        """The request is over, however it ended."""
+        raise NotImplementedError
+
+    def _server(self, seat: Seat) -> Transport:
+        """Where the request goes."""
+        raise NotImplementedError
+
+    def _answered(self, seat: Seat, completion: Completion) -> Completion:
+        """Take note of an answer; returns it, perhaps with more about where it is from."""
+        raise NotImplementedError
+
+    def _failed(self, seat: Seat, failure: BadReply) -> None:
+        """Take note of a request that wasn't answered."""
+        raise NotImplementedError
+
+    async def _go_on(self, call: Call, failure: BadReply) -> None:
+        """Wait until a call that failed is to be tried again.
+
+        Raises:
+            EndpointError: If it isn't.
+        """
+        raise NotImplementedError
+
+    # --- one call -----------------------------------------------------------------------------
+
+    def _renewed(self) -> None:
+        """Start anew in a forked process: the parent's calls will never end in here."""
+        if self._pid != os.getpid():
+            spent_usd = self.budget.spent_usd
+            self._begin()
+            self.budget.spent_usd = spent_usd
+
+    def _call(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        sampling: SamplingParams,
+        session: str | None,
+    ) -> Call:
+        self._renewed()
+        endpoint = self.endpoint
+        try:
+            check_answered(messages)
+        except BadReply as fault:
+            raise as_error(fault, endpoint, attempts=0) from None
+        return Call(
+            body=request_body(endpoint.model, messages, tools, sampling, endpoint.dialect),
+            ticket=self._ticket(),
+            deadline=self._clock() + endpoint.deadline_s,
+            session=session,
+        )
+
+    async def _charged(self, call: Call) -> Completion:
+        """Make a call, and charge it once, however it ends."""
+        try:
+            completion = await self._scopes.bound(self._answer(call))
+        except EndpointError as error:
+            call.failed = True
+            error.usage = call.bill
+            if error.refuses_caller:
+                report_refusal(self.endpoint.role, str(error))
+            raise
+        finally:
+            # A cancelled call counts if it was billed.
+            if call.attempts and (call.failed or call.usage.calls):
+                bill = call.bill
+                with self._lock:
+                    self.usage += bill
+                charge(self.endpoint.role, bill)
+        return completion.model_copy(update={"usage": call.bill, "attempts": call.attempts})
+
+    async def _answer(self, call: Call) -> Completion:
+        """Ask until there is an answer, the retries are used up, or the deadline passes."""
+        while True:
+            try:
+                return await self._attempt(call)
+            except BadReply as bad:
+                failure = bad
+            # Only what changes the request is worth sending it again.
+            learnt = self.dialect.learn(failure, call.sent)
+            if learnt and self.dialect.as_sent(call.body) != call.sent:
+                continue
+            await self._go_on(call, failure)
+
+    async def _pause(self, call: Call, failure: BadReply, *, attempts_left: bool) -> None:
+        """Wait before the next attempt.
+
+        Args:
+            call: Which call.
+            failure: Its last attempt's.
+            attempts_left: Whether there may be another one.
+
+        Raises:
+            BadReply: The failure, if there will be none.
+        """
+        pause_s = self._pause_s(failure, call.failures)
+        too_late = self._clock() + pause_s >= call.deadline
+        hopeless = not failure.retryable or is_overflow(failure)
+        hopeless = hopeless or (call.only is not None and failure.status not in call.only)
+        if hopeless or too_late or not attempts_left:
+            raise failure
+        if call.failures > 1:
+            self._warn(failure, pause_s)
+        await self._sleep(pause_s)
+
+    def _pause_s(self, failure: BadReply, failures: int) -> float:
+        """Exponential with jitter, at least what the server asks for."""
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
+        return max(self._rng.uniform(longest / 2, longest), failure.retry_after_s or 0.0)
+
+    def _warn(self, failure: BadReply, pause_s: float) -> None:
+        """Say that requests keep failing; once in a while, since thousands may wait at once."""
+        if self._clock() - self._warned_at < _WARN_EVERY_S:
+            return
+        self._warned_at = self._clock()
+        text = " ".join(scrubbed(str(failure), self.endpoint).split())[:200]
+        logger.warning("%r: %s; trying again in %.0f s", self, text, pause_s)
+
+    # --- one attempt --------------------------------------------------------------------------
+
+    async def _attempt(self, call: Call) -> Completion:
+        """Send the request once, when there is money and a slot for it.
+
+        Raises:
+            BadReply: If there is no answer.
+            BudgetExceeded: If it might cost too much; nothing was sent.
+        """
+        if "response_format" not in call.body:
+            return await self._attempt_in_turn(call)
+        async with AsyncExitStack() as held:
+            await self._scout(held, call)
+            return await self._attempt_in_turn(call)
+
+    async def _scout(self, held: AsyncExitStack, call: Call) -> None:
+        """Wait while another call finds out how the server takes structured answers.
+
+        Unlike the wait for a slot this one counts, or a server that is silent would hold up every
+        call for as long as there are others. With half of the time gone the call goes ahead itself:
+        the other one may be waiting for its turn at a server that is busy.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, call.deadline - self._clock()) / 2):
+                await held.enter_async_context(self.dialect.scouting(call.ticket))
+
+    async def _attempt_in_turn(self, call: Call) -> Completion:
+        call.sent = self.dialect.as_sent(call.body)
+        data = encoded(call.sent)
+        prompt_tokens, limit = estimated_tokens(data), output_limit(call.sent)
+        queued_at = self._clock()
+        reserved = await self.budget.hold(call.ticket, prompt_tokens, limit)
+        try:
+            seat = await self._enter(call, prompt_tokens, limit)
+            try:
+                call.deadline += self._clock() - queued_at  # waiting for one's turn is free
+                attempt = Attempt(data, prompt_tokens, reserved)
+                return await self._seated(call, seat, attempt)
+            finally:
+                self._leave(seat)
+        finally:
+            self.budget.let_go(reserved)
+
+    async def _seated(self, call: Call, seat: Seat, attempt: Attempt) -> Completion:
+        """Send the request, and put what it cost on the bill."""
+        call.attempts += 1
+        try:
+            completion = await self._sent(call, self._server(seat), attempt)
+        except BadReply as failure:
+            attempt.usage, attempt.is_settled = failure.usage, not failure.unknown_bill
+            self._failed(seat, failure)
+            raise
+        else:
+            attempt.usage, attempt.is_settled = completion.usage, True
+            self.dialect.accepted(call.sent)
+            if completion.usage is not None:
+                self.budget.learn(attempt.prompt_tokens, completion.usage)
+            return self._answered(seat, completion)
+        finally:  # cancelled ones, too
+            self._settle(call, attempt)
+
+    async def _sent(self, call: Call, server: Transport, attempt: Attempt) -> Completion:
+        left_s = call.deadline - self._clock()
+        patience_s = min(left_s, server.endpoint.timeout_s)
+        try:
+            async with asyncio.timeout(patience_s):
+                session = await server.session()
+                reply = await session.post(attempt.data, attempt.streamed)
+        except TimeoutError as error:
+            which = "before the deadline" if patience_s == left_s else "within the time-out"
+            raise BadReply(
+                f"no answer {which}", retryable=True, status=408, unknown_bill=True
+            ) from error
+        return read_reply(reply, {**call.sent, "messages": call.body["messages"]})
+
+    def _settle(self, call: Call, attempt: Attempt) -> None:
+        """Put an attempt on the call's bill, and tell the budget what it cost."""
+        usage = attempt.usage
+        if usage is None and attempt.streamed.started:  # what has come was generated, and is billed
+            (choice,) = attempt.streamed.body()["choices"]
+            usage = read_usage({}, call.body, choice["message"])
+        cost_usd = 0.0
+        if usage is not None:
+            prices = self.endpoint.prices
+            if prices is not None:
+                cost_usd = prices.cost_usd(usage)
+                usage = usage.model_copy(update={"cost_usd": cost_usd})
+            call.usage = call.usage + usage if call.usage.calls else usage
+        if not attempt.is_settled:
+            cost_usd = max(cost_usd, attempt.reserved.most_usd)
+        attempt.reserved.spent_usd = cost_usd
