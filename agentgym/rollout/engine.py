@@ -29,6 +29,7 @@ from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.hosted import check_keys
+from agentgym.rollout.journal import Journal
 from agentgym.rollout.limits import FailureWatch, Limits
 from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.observer import Observer
@@ -71,6 +72,8 @@ class Engine:
         metadata: Facts about the run for the traces.
         canary: Episodes with known verdicts, to notice a judge that changes.
         backend: Where the episodes are played: in this process, on a Ray cluster, or a `Backend`.
+        journal: Keeps episodes that are rolled out until they are judged, and gives back those
+            that an earlier run left without a verdict; this process's backend only.
         stages: Slots that several engines on one event loop share, in place of an engine's own.
         retry: What is tried again after a failure; None is nothing.
         stuck_after_s: Seconds in which nothing moves after which a warning says where the episodes
@@ -101,6 +104,7 @@ class Engine:
         backend: Literal["local", "ray"] | Backend = "local",
         stages: Stages | None = None,
         retry: Retry | None = None,
+        journal: Journal | None = None,
         stuck_after_s: float | None = 60.0,
     ) -> None:
         sampling = sampling or SamplingParams()
@@ -122,6 +126,7 @@ class Engine:
             metadata={"agentgym": agentgym.__version__, **(metadata or {})},
             progress=self._observer,
             canary=canary,
+            journal=journal,
         )
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
 

@@ -1,8 +1,9 @@
 """One episode, from request to trace.
 
 `roll_out` is INIT and RUN, `settle` is EVAL; between the two the environment is already free for
-somebody else. Whatever breaks on the way ends in a trace with a failure class, never in an
-exception; only cancellation and a misconfigured environment pass through.
+somebody else, and the episode is in the journal if there is one. Whatever breaks on the way ends in
+a trace with a failure class, never in an exception; only cancellation, a misconfigured environment
+and a journal that can't be written pass through.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 from agentgym.deadline import Deadline
 from agentgym.errors import AgentGymError, SimulatorAbort, SimulatorError
 from agentgym.judge import Scoring
+from agentgym.judges.rescore import episode_of
 from agentgym.metering import Meter, metered
 from agentgym.naming import episode_named
 from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
 from agentgym.rollout.groups import Seat
+from agentgym.rollout.journal import Journal, unjudged
 from agentgym.rollout.judging import judge_together
 from agentgym.rollout.pool import EnvHandle, EnvPool
 from agentgym.rollout.request import EpisodeRequest, derived_seed, fresh_seed
@@ -71,13 +74,16 @@ class EpisodeRun:
         self._judging = Meter()
 
     async def roll_out(self) -> None:
-        """Play all turns (INIT and RUN).
+        """Play all turns (INIT and RUN), or take them from the journal.
 
         Raises:
-            AgentGymError: If no environment can be made as configured.
+            AgentGymError: If no environment can be made as configured, or the journal can't be
+                written.
         """
         with episode_named(self._name), metered(self._playing):
-            await self._roll_out()
+            if not await self._recalled():
+                await self._roll_out()
+                self._keep()
 
     async def _roll_out(self) -> None:
         handle = None
@@ -98,6 +104,45 @@ class EpisodeRun:
             elif handle is not None:
                 await self._pool.discard(handle)
             await self._release_session()
+
+    async def _recalled(self) -> bool:
+        """Whether an earlier run rolled this episode out, so that only its verdict is missing."""
+        journal: Journal | None = self._setting.journal
+        trace = journal.recall(self._request) if journal is not None else None
+        if trace is None:
+            return False
+        handle = None
+        try:
+            async with self._stages.init.slot({}), Deadline(self._setting.limits.init_timeout_s):
+                handle = await self._pool.acquire()
+            episode = episode_of(trace, handle.task_again(trace))
+        except Exception as error:  # whatever is wrong with the env will be met again by playing
+            logger.warning("episode %s is played again: %s", self._name, error)
+            return False
+        finally:
+            if handle is not None:
+                await self._pool.release(handle)
+        self._episode, self.scoring = episode, handle.scoring
+        self._trace_id, self._started_at = trace.trace_id, trace.started_at
+        self._task_id, self._split = trace.task_id, trace.split
+        self._stage_s = dict(trace.stage_s)
+        self._turns.tools = list(trace.tools)
+        self._playing.by_role.update(trace.usage)
+        return True
+
+    def _keep(self) -> None:
+        """Put an episode that waits for a model's verdict into the journal."""
+        if self._setting.journal is None or self._failure is not None:
+            return
+        if self._episode is None or self.scoring is None or self.scoring.inline:
+            return
+        if self._episode.failure_class is not None:
+            return
+        try:
+            trace = self._trace(unjudged())
+        except Exception:  # in a form that no trace can hold: `settle` fails it
+            return
+        self._setting.journal.rolled(trace)
 
     async def _init(self) -> tuple[EnvHandle, tuple[Message, ...]]:
         """A reset environment and the opening messages."""

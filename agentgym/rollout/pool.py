@@ -17,10 +17,12 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
 from agentgym.judge import Scoring
+from agentgym.judges.rescore import task_again
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
 from agentgym.rollout.threads import in_thread
-from agentgym.types import Action, Episode, Message, TruncationReason
+from agentgym.trace import Trace
+from agentgym.types import Action, Episode, Message, Task, TruncationReason
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,14 @@ class EnvHandle:
     def scoring(self) -> Scoring:
         """The env's scoring, which outlives the env."""
         return self._core.scoring
+
+    def task_again(self, trace: Trace) -> Task:
+        """The task of an episode that was played in another environment like this one.
+
+        Raises:
+            DataError: If this one has it no more, or made from other data.
+        """
+        return task_again(self._core, trace)
 
     def spoken(self) -> Message:
         """The assistant message of the last turn, as it stands in the conversation."""

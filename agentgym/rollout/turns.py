@@ -57,6 +57,8 @@ class Setting(Record):
     """A `Canary`, or None."""
     progress: Any = Field(repr=False)
     """A `Progress`."""
+    journal: Any = Field(default=None, repr=False)
+    """A `Journal` of what is rolled out and not judged yet, or None."""
 
 
 class TurnLoop:

@@ -5,6 +5,9 @@ is held, so several threads and processes may share a file without tearing each 
 a kill or a full disk leaves behind is at most one torn line: a failed write is taken back, the next
 writer starts a fresh line, and the reader skips and reports what is not JSON. Nothing is ever
 rewritten.
+
+A file may be larger than memory. Whoever only wants to know which episodes there are reads
+`entries`, which makes no trace of any line; whoever wants the traces gets them one by one.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agentgym.durable import LineFile
 from agentgym.errors import TraceError
@@ -24,6 +27,7 @@ from agentgym.redaction import Redactor
 from agentgym.trace import SCHEMA_VERSION, Trace
 from agentgym.types import clean_json
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -63,6 +67,28 @@ class TraceWriter:
         self.close()
 
 
+EpisodeKey: TypeAlias = tuple[str | None, int, str]
+"""Task, sample, and "" where the task is known: what was never given a task has only its id."""
+
+
+class Entry(NamedTuple):
+    """What tells a line of a trace file from the others, without holding its trace."""
+
+    offset: int
+    """Where the line begins, bytes."""
+    trace_id: str
+    task_id: str | None
+    sample: int
+    seed: int | None
+    group: str | None
+    scored: bool
+
+    @property
+    def key(self) -> EpisodeKey:
+        """The episode; the last of several lines with the same one counts."""
+        return (self.task_id, self.sample, "" if self.task_id else self.trace_id)
+
+
 class TraceFile:
     """The traces of one file, in the order they were written.
 
@@ -71,7 +97,7 @@ class TraceFile:
 
     Args:
         path: A file made by `TraceWriter`.
-        on_torn: Called with the line number of each torn line; by default it is logged.
+        on_torn: Called with the line number of each torn line; by default it is logged, once.
     """
 
     def __init__(
@@ -80,9 +106,12 @@ class TraceFile:
         self.path = Path(path)
         self.torn: tuple[int, ...] = ()
         self._on_torn = on_torn or self._log_torn
+        self._logged: set[int] = set()
 
     def _log_torn(self, number: int) -> None:
-        logger.warning("%s, line %d is torn and left out", self.path, number)
+        if number not in self._logged:
+            self._logged.add(number)
+            logger.warning("%s, line %d is torn and left out", self.path, number)
 
     def __iter__(self) -> Iterator[Trace]:
         """Read the traces.
@@ -90,51 +119,53 @@ class TraceFile:
         Raises:
             TraceError: If the file can't be read, has another schema version or is no trace file.
         """
-        torn: list[int] = []
+        return (trace for _, trace in self._read(self._trace))
+
+    def entries(self) -> Iterator[Entry]:
+        """What tells the traces apart; a fraction of the time and memory of reading them.
+
+        Raises:
+            TraceError: As for reading the traces.
+        """
+        return (
+            Entry(
+                offset=offset,
+                trace_id=outline.trace_id,
+                task_id=outline.task_id,
+                sample=outline.sample,
+                seed=outline.seed,
+                group=outline.group,
+                scored=not outline.verdict.masked,
+            )
+            for offset, outline in self._read(self._outline)
+        )
+
+    def latest(self) -> dict[EpisodeKey, Entry]:
+        """The last line of each episode; a repeated attempt supersedes the earlier one.
+
+        Traces that failed before a task was chosen are episodes of their own.
+        """
+        found: dict[EpisodeKey, Entry] = {}
+        for entry in self.entries():
+            found.pop(entry.key, None)
+            found[entry.key] = entry
+        return found
+
+    def at(self, offset: int) -> Trace:
+        """The trace whose line begins at an offset, as `Entry` has it.
+
+        Raises:
+            TraceError: If there is none, or it can't be read.
+        """
         try:
-            with self.path.open("rb") as lines:
-                for number, line in enumerate(lines, start=1):
-                    if not line.strip():
-                        continue
-                    try:
-                        values = json.loads(line)
-                    except ValueError:
-                        torn.append(number)
-                        self._on_torn(number)
-                        continue
-                    yield self._trace(values, number)
+            with self.path.open("rb") as file:
+                file.seek(offset)
+                line = file.readline()
+            return self._trace(line, f"{self.path}, byte {offset}")
         except OSError as error:
             raise TraceError(f"can't read {self.path}: {error.strerror or error}") from error
-        finally:
-            self.torn = tuple(torn)
-
-    def _trace(self, values: Any, number: int) -> Trace:
-        where = f"{self.path}, line {number}"
-        version = values.get("schema_version") if isinstance(values, dict) else None
-        if version is None:
-            raise TraceError(f"{where}: not a trace (no schema_version)")
-        if version != SCHEMA_VERSION:
-            raise TraceError(
-                f"{where}: schema version {version!r}; this agentgym reads version {SCHEMA_VERSION}"
-            )
-        try:
-            return Trace.model_validate(clean_json(values))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise TraceError(f"{where}: {field}: {first['msg']}") from error
-
-    def latest(self) -> dict[tuple[str | None, int, str], Trace]:
-        """The last trace of each (task, sample); a repeated attempt supersedes the earlier one.
-
-        Traces that failed before a task was chosen have no such key and are kept one by one.
-        """
-        found: dict[tuple[str | None, int, str], Trace] = {}
-        for trace in self:
-            key = (trace.task_id, trace.sample, "" if trace.task_id else trace.trace_id)
-            found.pop(key, None)
-            found[key] = trace
-        return found
+        except _Torn as error:
+            raise TraceError(f"{self.path}, byte {offset}: no JSON begins there") from error
 
     def finished(self, *, retry_masked: bool = False) -> set[tuple[str, int]]:
         """The (task_id, sample) pairs that need not run again.
@@ -143,10 +174,97 @@ class TraceFile:
             retry_masked: Whether episodes without a score count as missing.
         """
         return {
-            (trace.task_id, trace.sample)
-            for trace in self.latest().values()
-            if trace.task_id is not None and (trace.scored or not retry_masked)
+            (entry.task_id, entry.sample)
+            for entry in self.latest().values()
+            if entry.task_id is not None and (entry.scored or not retry_masked)
         }
+
+    # --- lines --------------------------------------------------------------------------------
+
+    def _read(self, parse: Callable[[bytes, str], T]) -> Iterator[tuple[int, T]]:
+        """Every line with its offset, as `parse` takes it."""
+        torn: list[int] = []
+        offset = 0
+        try:
+            with self.path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    begin, offset = offset, offset + len(line)
+                    if not line.strip():
+                        continue
+                    try:
+                        found = parse(line, f"{self.path}, line {number}")
+                    except _Torn:
+                        torn.append(number)
+                        self._on_torn(number)
+                        continue
+                    yield begin, found
+        except OSError as error:
+            raise TraceError(f"can't read {self.path}: {error.strerror or error}") from error
+        finally:
+            self.torn = tuple(torn)
+
+    def _outline(self, line: bytes, where: str) -> _Outline:
+        try:
+            outline = _Outline.model_validate_json(line)
+            if outline.schema_version == SCHEMA_VERSION:
+                return outline
+        except ValidationError:
+            pass  # read the careful way, which says what is wrong
+        return _Outline.model_validate(self._trace(line, where).model_dump())
+
+    def _trace(self, line: bytes, where: str) -> Trace:
+        try:
+            trace = Trace.model_validate_json(line)
+            if "schema_version" in trace.model_fields_set:
+                return trace
+        except ValidationError:
+            pass  # as above; it also takes text that is no Unicode
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise _Torn from error
+        return _checked(values, where)
+
+
+class _Torn(Exception):
+    """A line is no JSON."""
+
+
+class _Masked(BaseModel):
+    masked: bool = False
+
+
+class _Outline(BaseModel):
+    """The few fields of a trace that tell it from others; the rest is skipped unread."""
+
+    schema_version: int
+    trace_id: str
+    task_id: str | None = None
+    sample: int = 0
+    seed: int | None = None
+    group: str | None = None
+    verdict: _Masked
+
+
+def _checked(values: Any, where: str) -> Trace:
+    """A trace from plain values.
+
+    Raises:
+        TraceError: If it has another schema version or is none; one line.
+    """
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if version is None:
+        raise TraceError(f"{where}: not a trace (no schema_version)")
+    if version != SCHEMA_VERSION:
+        raise TraceError(
+            f"{where}: schema version {version!r}; this agentgym reads version {SCHEMA_VERSION}"
+        )
+    try:
+        return Trace.model_validate(clean_json(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise TraceError(f"{where}: {field}: {first['msg']}") from error
 
 
 def read_traces(

@@ -276,7 +276,7 @@ def test_a_repeated_attempt_supersedes_the_earlier_one(tmp_path):
         writer.write(make_trace(0, trace_id="again"))
         writer.write(make_trace(1, task_id=None, verdict=MASKED))
         writer.write(make_trace(2, task_id=None, verdict=MASKED))
-    latest = [trace.trace_id for trace in TraceFile(path).latest().values()]
+    latest = [entry.trace_id for entry in TraceFile(path).latest().values()]
     assert latest == ["again", "t1", "t2"]
 
 
