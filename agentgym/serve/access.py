@@ -13,7 +13,7 @@ import hmac
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Caller:
     """A client of the service."""
 
     name: str
-    quota: Quota = Quota()
+    quota: Quota = field(default_factory=Quota)
 
 
 def caller_of(request: Request) -> Caller:
@@ -129,10 +129,12 @@ class Tokens:
                 raise ConfigError(f"{path}: [{name}] needs a token")
             if token in clients:
                 raise ConfigError(f"{path}: [{name}] has the same token as another client")
-            for field in fields:
-                if field not in Quota.model_fields:
+            for name_given in fields:
+                if name_given not in Quota.model_fields:
                     known = ("token", *Quota.model_fields)
-                    raise ConfigError(f"{path}: [{name}]: {unknown_name('field', field, known)}")
+                    raise ConfigError(
+                        f"{path}: [{name}]: {unknown_name('field', name_given, known)}"
+                    )
             try:
                 quota = Quota.model_validate({**default.model_dump(), **fields})
             except ValidationError as error:

@@ -55,6 +55,9 @@ class Allowed(Record):
     `10.0.0.0/8`, `loopback`, or `*` for anywhere. Link-local and cloud metadata addresses never."""
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Key variable of the service to the hosts that its value may be sent to, written as above."""
+    largest_number: int = Field(default=100_000, ge=1)
+    """No whole number among an env's parameters may be larger, seeds apart: numbers of tasks and
+    products are memory."""
     parameters: tuple[str, ...] = ()
     """Parameters of envs that are refused otherwise, since they name files or code: `data`, or
     `agentgym/WebShop-v0.data` for those of one env."""
@@ -102,6 +105,8 @@ class Allowed(Record):
                 raise _refused(f"env_kwargs.{name} would read a file of the service")
             elif name == "render_mode":
                 raise _refused("env_kwargs.render_mode is for people who watch")
+            elif "seed" not in name and _largest(value) > self.largest_number:
+                raise _refused(f"env_kwargs.{name} may be {self.largest_number} at most")
             elif names_code(value):
                 raise _refused(f"env_kwargs.{name} names code (module:name) to import")
             else:
@@ -185,6 +190,14 @@ def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Addres
     return [_plain(ipaddress.ip_address(str(entry[4][0]).partition("%")[0])) for entry in found]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an interface's address or name is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def _plain(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -253,6 +266,17 @@ def constructor_parameters(env_id: str) -> list[inspect.Parameter]:
     allowed = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(creator).parameters.values()
     return [parameter for parameter in parameters if parameter.kind in allowed]
+
+
+def _largest(value: Any) -> float:
+    """The largest number in a parameter."""
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return 0
+    return max(map(_largest, value), default=0)
 
 
 def names_code(value: Any) -> bool:

@@ -12,8 +12,11 @@ from pydantic import ConfigDict, Field, model_validator
 
 from agentgym.client import Endpoint, SamplingParams
 from agentgym.errors import ConfigError
+from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.retry import Retry
+from agentgym.rollout.status import EngineStatus
 from agentgym.trace import Trace
 from agentgym.types import Finite, Record, Usage
 
@@ -134,6 +137,11 @@ class JobRequest(Record):
     limits: Limits = Limits()
     """Deadlines and budgets of the episodes. `concurrency` bounds this job's share of the
     service's; the service's own bounds hold as well."""
+    retry: Retry | None = None
+    """What is played again after a failure that isn't the policy's; null: nothing."""
+    enough: Enough | None = None
+    """When the job has enough and ends early; null: when everything is played. What is unfinished
+    then is cancelled."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Facts about the run, for the traces."""
     lease_s: Finite | None = Field(default=None, gt=0)
@@ -188,15 +196,15 @@ class JobEpisodes(Record):
     requested: int
     """Accepted so far."""
     finished: int
-    """Over, with a trace."""
+    """Over, with a trace; replacements that were played for others included."""
     scored: int
     """Of the finished, those with a reward."""
     masked: dict[str, int] = Field(default_factory=dict)
     """Of the finished, those without, by failure class."""
     in_flight: int = 0
-    """Begun and not over."""
+    """Taken up and not over."""
     waiting: int = 0
-    """Not begun."""
+    """Not taken up yet."""
 
 
 class JobStatus(Record):
@@ -213,7 +221,10 @@ class JobStatus(Record):
     usage: dict[str, Usage] = Field(default_factory=dict)
     """Tokens and dollars so far, by role."""
     error: Fault | None = None
-    """Why it failed or expired."""
+    """Why it failed or expired; while it runs, what holds it up."""
+    engine: EngineStatus | None = None
+    """What the engine that plays it is doing, for all your jobs of the same kind; null if it isn't
+    playing."""
     created_at: str
     """UTC, ISO 8601."""
     finished_at: str | None = None
@@ -344,6 +355,6 @@ def parsed_version(text: str | None) -> None:
     """
     if text is not None and text.strip() != API_VERSION:
         raise ConfigError(
-            f"this service speaks API {API_VERSION}, and the client asked for {text.strip()!r:.20}; "
-            "install the agentgym version that the service runs"
+            f"this service speaks API {API_VERSION}, and the client asked for "
+            f"{text.strip()!r:.20}; install the agentgym version that the service runs"
         )
