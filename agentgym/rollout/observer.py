@@ -30,7 +30,7 @@ from agentgym.rollout.status import (
     waits,
 )
 from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
-from agentgym.rollout.threads import abandoned
+from agentgym.threads import abandoned
 from agentgym.rollout.watch import LoopWatch, StuckWatch
 from agentgym.trace import Trace
 
@@ -155,6 +155,7 @@ class Observer:
             waiting=waits(in_flight),
             oldest=oldest(in_flight),
             stages=self._stage_status(now),
+            slots_id=None if self._stages is None else f"{id(self._stages):x}",
             admission=self._admission_status(),
             turns=tally.turns,
             tokens=tally.tokens,

@@ -180,6 +180,8 @@ class EngineStatus(Record):
     """Those that began first."""
     stages: tuple[StageStatus, ...] = ()
     """INIT, RUN, EVAL; empty where the backend has no slots of its own."""
+    slots_id: str | None = None
+    """Which slots these are, within the process; engines that share theirs tell the same."""
     admission: AdmissionStatus | None = None
     turns: int = 0
     """Answers of the policy, unfinished episodes' too."""
