@@ -7,7 +7,7 @@ wrapper that knows no async) is made, stepped and closed by one thread of its ow
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,9 @@ from agentgym.errors import ActionError, MalformedCall
 from agentgym.judge import Scoring
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
-from agentgym.rollout.threads import in_thread
 from agentgym.serve.session_thread import SessionThread
 from agentgym.spaces import AssistantSpace
+from agentgym.threads import in_thread
 from agentgym.types import Episode, Message, ToolSpec, TruncationReason
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class SessionEnv:
             thread.stop()
 
     @classmethod
-    async def make(cls, source: EnvSource, *, name: str) -> SessionEnv:
+    async def make(cls, source: Callable[[], EnvSource], thread: SessionThread) -> SessionEnv:
         """Make an environment, in the thread that will step it.
 
         One that is ready only after the caller has given up is closed by its thread.
@@ -69,14 +69,18 @@ class SessionEnv:
         Raises:
             ConfigError: If it can't be made as configured.
         """
-        thread = SessionThread(name)
         made: list[gymnasium.Env[Any, Any]] = []
         try:
-            await thread.run(lambda: made.append(source.make()))
+            await thread.run(lambda: made.append(source().make()))
             return cls(made[0], thread)
         except BaseException:
             thread.stop(lambda: [_closed(env) for env in made])
             raise
+
+    @property
+    def thread(self) -> SessionThread | None:
+        """Its thread; None on the event loop."""
+        return self._thread
 
     @property
     def stuck(self) -> bool:

@@ -1,0 +1,71 @@
+"""Gymnasium spaces as JSON, for environments whose observations and actions aren't messages.
+
+Gymnasium can write samples of a space as JSON, but not the space itself. The usual ones are
+described here, so that a client can rebuild them; any other is named, and its client has to know
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from agentgym.errors import ConfigError
+from agentgym.serve.session_view import strict_json
+
+
+def described(space: gymnasium.Space[Any]) -> dict[str, Any]:
+    """A space as JSON: its kind under `type`, and the arguments that make it again."""
+    kind = {"type": type(space).__name__}
+    match space:
+        case spaces.Discrete():
+            return {**kind, "n": int(space.n), "start": int(space.start)}
+        case spaces.Box():
+            bounds = {"low": strict_json(space.low), "high": strict_json(space.high)}
+            return {**kind, **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
+        case spaces.MultiBinary():
+            return {**kind, "n": list(space.shape)}
+        case spaces.MultiDiscrete():
+            return {**kind, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.Text():
+            lengths = {"min_length": space.min_length, "max_length": space.max_length}
+            return {**kind, **lengths, "charset": "".join(sorted(space.character_set))}
+        case spaces.Tuple():
+            return {**kind, "spaces": [described(part) for part in space.spaces]}
+        case spaces.Dict():
+            return {**kind, "spaces": {key: described(part) for key, part in space.spaces.items()}}
+    return kind
+
+
+def rebuilt(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
+    """The space of a description.
+
+    Raises:
+        ConfigError: If it is of a kind that can't be described.
+    """
+    given = dict(description)
+    match given.pop("type", None):
+        case "Discrete":
+            return spaces.Discrete(**given)
+        case "Box":
+            dtype: Any = np.dtype(given["dtype"])
+            low, high = (np.asarray(given[end], dtype=dtype) for end in ("low", "high"))
+            return spaces.Box(low=low, high=high, shape=tuple(given["shape"]), dtype=dtype)
+        case "MultiBinary":
+            return spaces.MultiBinary(given["n"])
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(given["nvec"], start=given["start"])
+        case "Text":
+            return spaces.Text(**given)
+        case "Tuple":
+            return spaces.Tuple([rebuilt(part) for part in given["spaces"]])
+        case "Dict":
+            return spaces.Dict({key: rebuilt(part) for key, part in given["spaces"].items()})
+    raise ConfigError(
+        f"the env has a space of kind {description.get('type')!r:.60}, which a remote client can't "
+        "rebuild; there are Discrete, Box, MultiBinary, MultiDiscrete, Text, Tuple and Dict"
+    )

@@ -1,0 +1,458 @@
+"""One session: an environment, the episode it is in, and one request at a time.
+
+The work of a request belongs to the session, not to the connection that asked for it. A client that
+hangs up leaves no half-taken turn behind, and one that asks again is given the same answer, whether
+the work is still going on or over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+from agentgym.deadline import Deadline
+from agentgym.errors import ActionError, AgentGymError, ConfigError, SimulatorError
+from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
+from agentgym.rollout.request import fresh_seed
+from agentgym.rollout.source import EnvSource
+from agentgym.serve.faults import ServiceFault
+from agentgym.serve.session_env import Happened, SessionEnv
+from agentgym.serve.session_episode import PlayedEpisode, fingerprint
+from agentgym.serve.session_limits import SessionLimits
+from agentgym.serve.session_schema import (
+    CutEpisode,
+    EpisodeStart,
+    ResetEpisode,
+    SessionState,
+    SessionView,
+    Spaces,
+    TakeTurn,
+    TurnResult,
+)
+from agentgym.serve.session_spaces import described
+from agentgym.serve.session_thread import SessionThread
+from agentgym.trace import Trace
+from agentgym.types import FailureClass
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class _Flight(NamedTuple):
+    """Work in progress, and the request it answers."""
+
+    key: tuple[Any, ...]
+    task: asyncio.Task[Any]
+
+
+class Session:
+    """One client's environment.
+
+    Args:
+        session_id: Unguessable; whoever has it and the caller's token may use the session.
+        caller: Whose it is.
+        env_id: The env's id, as asked for.
+        source: Gives what makes the env; it may block, and refuse.
+        limits: The service's.
+        clock: Seconds, for what is idle.
+        on_stuck: Gets the thread of an env that was left behind in a call.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        caller: str,
+        env_id: str,
+        source: Callable[[], EnvSource],
+        limits: SessionLimits,
+        clock: Callable[[], float],
+        on_stuck: Callable[[SessionThread | None], None],
+    ) -> None:
+        self.session_id = session_id
+        self.caller = caller
+        self.env_id = env_id
+        self.key: str | None = None
+        """The client's own name for it."""
+        self.made_by: tuple[str, str] = (env_id, "")
+        """Env and parameters, as asked for."""
+        self._find_source = source
+        self._source: EnvSource | None = None
+        self._limits = limits
+        self._clock = clock
+        self._on_stuck = on_stuck
+        self._used = clock()
+        self._created_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._env: SessionEnv | None = None
+        self._drawn = False
+        self._spaces: Spaces | None = None
+        self._episode: PlayedEpisode | None = None
+        self._number = 0
+        self._reset_by: tuple[Any, ...] = ()
+        self._flight: _Flight | None = None
+        self._turnstile = asyncio.Lock()
+        self._closed = False
+
+    # --- looking at it ------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being worked on."""
+        return self._flight is not None
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last sign of life; 0 while it works."""
+        return 0.0 if self.busy else max(0.0, self._clock() - self._used)
+
+    @property
+    def state(self) -> SessionState:
+        """Where it is."""
+        if self._episode is None:
+            return "new"
+        return "over" if self._episode.over else "running"
+
+    @property
+    def episode(self) -> PlayedEpisode | None:
+        """The episode in progress or just over."""
+        return self._episode
+
+    @property
+    def env(self) -> SessionEnv | None:
+        """The environment; None while there is none."""
+        return self._env
+
+    def touch(self) -> float:
+        """Take a sign of life, and say how many seconds there are until the next one is due."""
+        self._used = self._clock()
+        return self._limits.idle_ttl_s
+
+    def view(self, *, brief: bool = False) -> SessionView:
+        """The session as its owner sees it.
+
+        Args:
+            brief: Leave the conversation out, for a list.
+        """
+        episode = None if brief else self._episode
+        return SessionView(
+            session_id=self.session_id,
+            env=self.env_id,
+            state=self.state,
+            busy=self.busy,
+            episode=self._number,
+            turn=0 if self._episode is None else self._episode.turn,
+            tools=() if self._env is None or brief else tuple(self._env.tools),
+            spaces=self._spaces,
+            messages=() if episode is None else tuple(episode.messages),
+            last=episode.results[-1] if episode is not None and episode.results else None,
+            started=episode.started if episode is not None else None,
+            expires_in_s=max(0.0, self._limits.idle_ttl_s - self.idle_s),
+            created_at=self._created_at,
+        )
+
+    def trace(self) -> Trace:
+        """The record of the finished episode.
+
+        Raises:
+            ServiceFault: If there is none.
+        """
+        if self._episode is None or self._source is None:
+            raise _reset_needed()
+        return self._episode.trace(self._source.spec_json, self.session_id)
+
+    # --- playing ------------------------------------------------------------------------------
+
+    async def make(self) -> None:
+        """Make the environment.
+
+        Raises:
+            ServiceFault: If it can't be made.
+        """
+        await self._once(("make",), self._make)
+
+    async def reset(self, ask: ResetEpisode) -> EpisodeStart:
+        """Start an episode.
+
+        Raises:
+            ServiceFault: If it can't be started as asked.
+        """
+        key = ("reset", fingerprint(ask.model_dump(mode="json")))
+        if self._flight is None and self._episode is not None and ask.episode == self._number:
+            if key != self._reset_by:
+                text = f"episode {ask.episode} was started with another request"
+                raise ServiceFault(409, "episode_taken", text)
+            self.touch()
+            return self._episode.started
+        if ask.episode not in (None, self._number + 1):
+            text = f"the next episode is {self._number + 1}, got episode {ask.episode}"
+            raise ServiceFault(409, "out_of_order", text)
+        unknown = sorted(ask.options.keys() - self._limits.option_keys)
+        if unknown:
+            allowed = ", ".join(sorted(self._limits.option_keys))
+            raise ServiceFault(
+                422, "bad_option", f"reset takes no option {unknown[0]!r:.60}; allowed: {allowed}"
+            )
+        return await self._once(key, lambda: self._reset(ask, key))
+
+    async def step(self, ask: TakeTurn) -> TurnResult:
+        """Take a turn, once however often it is asked for.
+
+        Raises:
+            ServiceFault: If it isn't its turn, or the action is none.
+        """
+        episode = self._current(ask.episode)
+        key = ("step", episode.number, ask.turn, fingerprint(ask.action))
+        if self._flight is None:
+            known = episode.answered(ask.turn, ask.action)
+            if known is not None:
+                self.touch()
+                return known
+        return await self._once(key, lambda: self._step(episode, ask.action))
+
+    async def act(self, action: Any) -> TurnResult:
+        """Take the next turn, after those that were asked for before.
+
+        Raises:
+            ServiceFault: If no episode is running, or the action is none.
+        """
+        async with self._turnstile:
+            episode = self._current(None)
+            ask = TakeTurn(turn=episode.turn, action=action, episode=episode.number)
+            return await self.step(ask)
+
+    async def truncate(self, ask: CutEpisode) -> TurnResult:
+        """End the running episode because of a limit outside the env.
+
+        Raises:
+            ServiceFault: If it ended otherwise, or the env can't be cut short.
+        """
+        episode = self._current(ask.episode)
+        if self._flight is None and episode.over:
+            if episode.results[-1].info.get("truncation_reason") == ask.reason:
+                return episode.results[-1]
+            raise ServiceFault(409, "episode_over", "the episode is over; reset for another")
+        if self._env is not None and self._env.agent is None:
+            raise ServiceFault(
+                409, "not_an_agent_env", "only an AgentEnv can be cut short; close the session"
+            )
+        return await self._once(
+            ("truncate", episode.number, ask.reason), lambda: self._cut(episode, ask)
+        )
+
+    async def aclose(self) -> None:
+        """Stop what is being done, and close the environment."""
+        self._closed = True
+        flight = self._flight
+        if flight is not None:
+            flight.task.cancel()
+            await asyncio.wait({flight.task})
+        await self._discard()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    async def _once(self, key: tuple[Any, ...], work: Callable[[], Awaitable[T]]) -> T:
+        """Do a piece of work, or wait with whoever asked for the same before.
+
+        Raises:
+            ServiceFault: If something else is being done.
+        """
+        if self._closed:
+            raise ServiceFault(404, "no_such_session", "the session was closed")
+        self.touch()
+        flight = self._flight
+        if flight is not None and flight.key != key:
+            raise ServiceFault(
+                409,
+                "busy",
+                f"the session is at another request ({flight.key[0]}); wait for its answer",
+                retry_after_s=1,
+            )
+        if flight is None:
+            flight = self._flight = _Flight(key, asyncio.create_task(self._landing(work)))
+            flight.task.add_done_callback(_retrieved)
+        # Shielded: a client that hangs up must not leave a turn half taken.
+        try:
+            result: T = await asyncio.shield(flight.task)
+        except asyncio.CancelledError:
+            if flight.task.cancelled() and self._closed:
+                raise ServiceFault(
+                    404, "no_such_session", "the session was closed meanwhile"
+                ) from None
+            raise
+        return result
+
+    async def _landing(self, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await work()
+        finally:
+            self._flight = None
+            self.touch()
+
+    def _current(self, number: int | None) -> PlayedEpisode:
+        if self._episode is None:
+            raise _reset_needed()
+        if number is not None and number != self._episode.number:
+            raise ServiceFault(
+                409,
+                "out_of_order",
+                f"the session is in episode {self._episode.number}, got episode {number}",
+            )
+        return self._episode
+
+    async def _make(self) -> None:
+        if self._env is not None:
+            return
+        limit = Deadline(self._limits.make_timeout_s)
+        thread = SessionThread("session-env")
+        try:
+            async with limit:
+                self._env = await SessionEnv.make(self._found_source, thread)
+        except BaseException as error:
+            if thread.working:
+                self._on_stuck(thread)
+            if is_ours(error) or isinstance(error, ServiceFault):
+                raise
+            if isinstance(error, ConfigError):
+                raise ServiceFault(422, "bad_env", str(error)) from error
+            if limit.is_over:
+                text = f"the env wasn't ready within {self._limits.make_timeout_s:g} s"
+                raise ServiceFault(503, "env_not_ready", text, retry_after_s=10) from error
+            logger.warning("making %s failed", self.env_id, exc_info=True)
+            raise _env_broke(error) from error
+        self._drawn = False
+        if self._env.agent is None:
+            observation, action = self._env.spaces
+            self._spaces = Spaces(observation=described(observation), action=described(action))
+
+    def _found_source(self) -> EnvSource:
+        if self._source is None:
+            self._source = self._find_source()
+        return self._source
+
+    async def _reset(self, ask: ResetEpisode, key: tuple[Any, ...]) -> EpisodeStart:
+        await self._make()  # anew, if the last episode broke it
+        env = self._env
+        assert env is not None
+        seed = ask.seed
+        if seed is None and not self._drawn:
+            seed = fresh_seed()  # so that the trace says how to repeat it
+        started = time.perf_counter()
+        limit = Deadline(self._limits.reset_timeout_s)
+        try:
+            async with limit:
+                happened = await env.reset(seed=seed, options=ask.options)
+            episode = PlayedEpisode(
+                self._number + 1, env, self._limits, seed=seed, started_s=started, happened=happened
+            )
+        except BaseException as error:
+            if is_ours(error):
+                raise
+            if isinstance(error, ConfigError):  # an unknown task; the env is as it was
+                raise ServiceFault(422, "bad_option", str(error)) from error
+            self._episode = None
+            await self._discard()
+            if limit.is_over:
+                text = f"reset took more than {self._limits.reset_timeout_s:g} s"
+                raise ServiceFault(503, "env_not_ready", text, retry_after_s=1) from error
+            logger.warning("resetting %s failed", self.env_id, exc_info=True)
+            raise _env_broke(error) from error
+        self._drawn = True
+        self._number += 1
+        self._episode, self._reset_by = episode, key
+        return episode.started
+
+    async def _step(self, episode: PlayedEpisode, action: Any) -> TurnResult:
+        env = self._env
+        assert env is not None
+        try:
+            checked = env.check(action)
+        except ActionError as error:
+            raise _bad_action(error) from error
+        return await self._bounded(
+            episode,
+            lambda: env.step(checked),
+            lambda happened: episode.took(action, happened),
+            action=action,
+        )
+
+    async def _cut(self, episode: PlayedEpisode, ask: CutEpisode) -> TurnResult:
+        env = self._env
+        assert env is not None
+        return await self._bounded(
+            episode, lambda: env.truncate(ask.reason), episode.was_cut, action=None
+        )
+
+    async def _bounded(
+        self,
+        episode: PlayedEpisode,
+        work: Callable[[], Awaitable[Happened]],
+        note: Callable[[Happened], Awaitable[TurnResult]],
+        *,
+        action: Any,
+    ) -> TurnResult:
+        """Have the env do something; if it breaks, the episode is over and masked."""
+        limit = Deadline(self._limits.step_timeout_s)
+        try:
+            async with limit:
+                happened = await work()
+            return await note(happened)
+        except ActionError as error:  # its annotations; the turn wasn't taken
+            raise _bad_action(error) from error
+        except BaseException as error:
+            if is_ours(error):
+                raise
+            failure = self._failure(error, in_time=not limit.is_over)
+        result = await episode.broke(action, failure)
+        await self._discard()
+        return result
+
+    def _failure(self, error: BaseException, *, in_time: bool) -> Failure:
+        if isinstance(error, Failure):
+            return error
+        if not in_time:
+            return Failure("infra", "step_timeout_s passed in the middle of an env step")
+        logger.warning("a step of %s failed", self.env_id, exc_info=error)
+        whose: FailureClass = "simulator" if isinstance(error, SimulatorError) else "env"
+        return Failure(whose, text_of(error))
+
+    async def _discard(self) -> None:
+        """Close the env; one that is stuck, or takes too long about it, is left behind."""
+        env, self._env = self._env, None
+        if env is None:
+            return
+        if env.stuck:
+            env.abandon()
+            self._on_stuck(env.thread)
+            return
+        try:
+            async with asyncio.timeout(self._limits.close_timeout_s):
+                await env.close()
+        except TimeoutError:
+            logger.warning("closing %s took too long; left behind", self.env_id)
+            self._on_stuck(env.thread)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at the outcome, which nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _reset_needed() -> ServiceFault:
+    return ServiceFault(409, "reset_needed", "no episode is running; reset first")
+
+
+def _bad_action(error: ActionError) -> ServiceFault:
+    return ServiceFault(422, "bad_action", str(error))
+
+
+def _env_broke(error: BaseException) -> ServiceFault:
+    """What the client is told; the details, which may hold anything, are in the service's log."""
+    kind = type(error).__name__
+    ours = isinstance(error, AgentGymError) and not isinstance(error, SimulatorError)
+    text = f"{kind}: {last_line(str(error))}" if ours else kind
+    return ServiceFault(502, "env_broke", f"the environment broke: {text}")
