@@ -8,25 +8,20 @@ merely differ in dialect (a dict for a JSON string, `""` for no arguments, `"42"
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextvars
 import copy
-import functools
 import inspect
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from agentgym.deadline import Deadline
 from agentgym.errors import AgentGymError, ConfigError, EnvFault, MalformedCall, ToolError
+from agentgym.threads import in_thread
 from agentgym.tool_schema import schema_of, type_name
 from agentgym.types import MAX_NESTING, ToolSpec, clean_json, clean_text, nests_too_deep
-
-MAX_ABANDONED_THREADS = 64
-"""Timed-out blocking tools left running in a process before further calls are refused."""
 
 MOST_FAULTS = 8
 """Faults of one call's arguments that the model is told, at most."""
@@ -171,11 +166,11 @@ class Tool:
             EnvFault: If the function crashed; the episode can't be scored.
         """
         try:
-            async with asyncio.timeout(self.timeout_s) if self.timeout_s else _no_limit:
+            async with Deadline(self.timeout_s) if self.timeout_s else _no_limit:
                 if self.is_async:
                     result = await self.function(**arguments)
                 elif on_loop and not self.inline:
-                    result = await _in_thread(self.function, arguments)
+                    result = await _in_thread(self.name, self.function, arguments)
                 else:
                     result = self.function(**arguments)
                 if inspect.isasyncgen(result):
@@ -272,60 +267,11 @@ def render_result(value: Any) -> str:
         raise ToolError(f"Error: the tool's result can't be shown ({error}).") from error
 
 
-_abandoned = 0
-_abandoned_lock = threading.Lock()
+async def _in_thread(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Run a blocking function in a thread, the body of a generator, too."""
 
+    def work() -> Any:
+        result = function(**arguments)
+        return list(result) if isinstance(result, Iterator) else result
 
-async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Run a blocking function in a daemon thread of its own.
-
-    A pool would lose a worker to every call that hangs; a thread that outlives its caller is
-    abandoned and counted instead, and too many of them are an error.
-    """
-    global _abandoned
-    if _abandoned >= MAX_ABANDONED_THREADS:
-        raise EnvFault(
-            f"{_abandoned} timed-out tool calls are still running in this process; "
-            "make the tool honour its own time-out, or make it async"
-        )
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-    finished = left_behind = False
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def work() -> None:
-        global _abandoned
-        nonlocal finished
-        result, error = None, None
-        try:
-            result = context.run(functools.partial(function, **arguments))
-            if isinstance(result, Iterator):  # its body blocks too
-                result = context.run(list, result)
-        except BaseException as raised:  # carried over to the caller
-            error = raised
-            if isinstance(raised, StopIteration):  # a future can't carry it
-                error = RuntimeError(f"StopIteration: {raised}")
-        with _abandoned_lock:
-            finished = True
-            if left_behind:
-                _abandoned -= 1
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=work, name=f"tool-{function.__name__}", daemon=True).start()
-    try:
-        return await future
-    except asyncio.CancelledError:
-        with _abandoned_lock:
-            if not finished:
-                left_behind = True
-                _abandoned += 1
-        raise
+    return await in_thread(work, name=f"tool-{name}")

@@ -12,8 +12,8 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from agentgym import tools as tools_module
 from agentgym.errors import ConfigError, EnvFault, MalformedCall, SimulatorError, ToolError
+from agentgym.threads import Threads, abandoned, using_threads
 from agentgym.tools import Tool, ToolBox, render_result
 
 
@@ -129,12 +129,12 @@ def test_a_stuck_tool_times_out_without_waiting_for_it():
     with pytest.raises(ToolError, match=r"stuck timed out after 0\.01 s"):
         run(tool)
     assert started.is_set()
-    assert tools_module._abandoned == 1
+    assert abandoned() == 1
     release.set()
     for thread in threading.enumerate():
         if thread.name == "tool-stuck":
             thread.join(30)
-    assert tools_module._abandoned == 0
+    assert abandoned() == 0
 
 
 def test_a_tool_that_finished_as_it_was_given_up_is_not_counted():
@@ -154,14 +154,27 @@ def test_a_tool_that_finished_as_it_was_given_up_is_not_counted():
             await call
 
     asyncio.run(give_up_too_late())
-    assert tools_module._abandoned == 0
+    assert abandoned() == 0
 
 
-def test_too_many_stuck_tools_are_a_clear_error(monkeypatch):
+def test_too_many_stuck_tools_are_a_clear_error():
     """E05."""
-    monkeypatch.setattr(tools_module, "_abandoned", tools_module.MAX_ABANDONED_THREADS)
-    with pytest.raises(EnvFault, match="64 timed-out tool calls are still running"):
-        run(Tool(nothing))
+    release = threading.Event()
+
+    def stuck() -> None:
+        release.wait(60)
+
+    async def many() -> None:
+        tool = Tool(stuck, timeout_s=0.01)
+        with using_threads(Threads(2)):
+            for _ in range(2):
+                with pytest.raises(ToolError, match="timed out"):
+                    await tool.call({}, on_loop=True)
+            with pytest.raises(EnvFault, match="2 blocking calls that were given up are still"):
+                await tool.call({}, on_loop=True)
+        release.set()
+
+    asyncio.run(many())
 
 
 def test_async_tools_time_out_and_are_cancelled():

@@ -7,7 +7,6 @@ failed judgement, and so is a value that is no number in range.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 
 from agentgym.errors import ConfigError, JudgeError
 from agentgym.judge import Score
+from agentgym.threads import in_thread
 from agentgym.types import Episode, in_one_line
 
 Finding: TypeAlias = bool | float | Score | Mapping[str, Any]
@@ -76,7 +76,7 @@ class Verifier:
         try:
             found: Any
             if self._in_thread:
-                found = await asyncio.to_thread(self._function, episode)
+                found = await in_thread(lambda: self._function(episode))
             else:
                 found = self._function(episode)
             if inspect.isawaitable(found):

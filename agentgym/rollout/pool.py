@@ -20,7 +20,7 @@ from agentgym.judge import Scoring
 from agentgym.judges.rescore import task_again
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
-from agentgym.rollout.threads import in_thread
+from agentgym.threads import in_thread
 from agentgym.trace import Trace
 from agentgym.types import Action, Episode, Message, Task, TruncationReason
 

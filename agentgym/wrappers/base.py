@@ -7,13 +7,13 @@ them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import gymnasium
 
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
+from agentgym.threads import in_thread
 from agentgym.types import TruncationReason
 
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -92,8 +92,8 @@ class AgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             if inner is not None:
                 observation, info = await inner(seed=seed, options=options)
             else:
-                observation, info = await asyncio.to_thread(
-                    self.env.reset, seed=seed, options=options
+                observation, info = await in_thread(
+                    lambda: self.env.reset(seed=seed, options=options)
                 )
         except BaseException as error:
             self.on_error(error)
@@ -108,7 +108,7 @@ class AgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             if inner is not None:
                 result = await inner(action)
             else:
-                result = await asyncio.to_thread(self.env.step, action)
+                result = await in_thread(lambda: self.env.step(action))
         except BaseException as error:
             self.on_error(error)
             raise

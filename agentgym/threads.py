@@ -1,0 +1,243 @@
+"""Blocking code beside an event loop, in daemon threads.
+
+A thread pool would lose a worker to every call that hangs, and would keep the process from ending.
+Here every call has a daemon thread of its own; so many run at once and no more, further ones wait
+for a place. A call that outlives its caller is left behind: it is counted until it ends, somebody
+else has its place, and when as many have been left behind as may run, the next one is an error
+rather than yet another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from agentgym.deadline import queued
+from agentgym.errors import EnvFault
+
+T = TypeVar("T")
+
+MOST = 256
+"""Blocking calls at once, where nobody says otherwise."""
+
+_left_behind: set[object] = set()
+
+
+def abandoned() -> int:
+    """Calls of this process that nobody waits for any more, and whose threads still go on."""
+    return len(_left_behind)
+
+
+class Threads:
+    """Places for blocking calls; any event loop and any thread may use them.
+
+    Args:
+        most: Calls at once; as many may be left behind.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
+        self.running = 0
+        """Calls that somebody waits for."""
+        self.abandoned = 0
+        """Calls that have been left behind and go on."""
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a place."""
+        return len(self._queue)
+
+    async def run(
+        self,
+        function: Callable[[], T],
+        *,
+        name: str = "agentgym-blocking",
+        unwanted: Callable[[T], object] | None = None,
+    ) -> T:
+        """Run a blocking function in a thread of its own, with the caller's context variables.
+
+        If the caller is cancelled it returns at once; the thread goes on and its result is dropped.
+
+        Args:
+            function: What to run. Calls from inside it go on its own place.
+            name: The thread's.
+            unwanted: Gets a result that comes too late, to free what it holds; also runs in a
+                thread.
+
+        Raises:
+            EnvFault: If too many calls have been left behind and still go on.
+        """
+        nested = self in _inside.get()
+        if not nested:
+            await self._take_place()
+        call = _Call(self, function, unwanted, holds_place=not nested)
+        context = contextvars.copy_context()
+        context.run(_inside.set, (*_inside.get(), self))
+        try:
+            _start(lambda: call.work(context), name)
+        except RuntimeError as error:  # the system has no more
+            self.over(holds_place=not nested, was_abandoned=False)
+            raise EnvFault(f"no thread could be started: {error}") from error
+        try:
+            result: T = await call.future
+            return result
+        except asyncio.CancelledError:
+            call.leave_behind()
+            raise
+
+    async def _take_place(self) -> None:
+        with self._lock:
+            self._check()
+            if self.running < self.most:
+                self.running += 1
+                return
+            loop = asyncio.get_running_loop()
+            waiter = (loop, loop.create_future())
+            self._queue.append(waiter)
+        try:
+            with queued():
+                await waiter[1]
+            self._check()
+        except BaseException:
+            with self._lock:
+                if waiter in self._queue:
+                    self._queue.remove(waiter)
+                else:  # the place had been given to it
+                    self._pass_on()
+            raise
+
+    def _check(self) -> None:
+        if self.abandoned >= self.most:
+            raise EnvFault(
+                f"{self.abandoned} blocking calls that were given up are still running in this "
+                "process; make the tool or the env honour its own time-out, or make it async"
+            )
+
+    def _pass_on(self) -> None:
+        """Give a place back, under the lock: to whoever has waited longest."""
+        while self._queue:
+            loop, future = self._queue.popleft()
+            with suppress(RuntimeError):  # its loop was closed meanwhile
+                loop.call_soon_threadsafe(_grant, future)
+                return
+        self.running -= 1
+
+    def over(self, *, holds_place: bool, was_abandoned: bool) -> None:
+        """A call has ended; from its thread."""
+        with self._lock:
+            if was_abandoned:
+                self.abandoned -= 1
+            elif holds_place:
+                self._pass_on()
+
+    def gave_up(self, *, holds_place: bool) -> None:
+        """Nobody waits for a call any more, which goes on: somebody else may have its place."""
+        with self._lock:
+            self.abandoned += 1
+            if holds_place:
+                self._pass_on()
+
+
+class _Call:
+    """One function in its thread; what it comes to goes to `future`, on the caller's loop."""
+
+    def __init__(
+        self,
+        threads: Threads,
+        function: Callable[[], Any],
+        unwanted: Callable[[Any], object] | None,
+        *,
+        holds_place: bool,
+    ) -> None:
+        self._threads = threads
+        self._function = function
+        self._unwanted = unwanted
+        self._holds_place = holds_place
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._ended = False
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+
+    def work(self, context: contextvars.Context) -> None:
+        """Run the function; in its thread."""
+        result, error = None, None
+        try:
+            result = context.run(self._function)
+        except BaseException as raised:  # carried over to the caller
+            error = raised
+            if isinstance(raised, StopIteration):  # a future can't carry it
+                error = RuntimeError(f"StopIteration: {raised}")
+        with self._lock:
+            self._ended = True
+            was_abandoned = self in _left_behind
+            _left_behind.discard(self)
+        self._threads.over(holds_place=self._holds_place, was_abandoned=was_abandoned)
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._settle, result, error)
+
+    def _settle(self, result: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            if error is None:
+                self._drop(result)
+        elif error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+    def leave_behind(self) -> None:
+        """The caller was cancelled."""
+        future = self.future
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._drop(future.result())  # cancelled between the result and its turn to take it
+        with self._lock:
+            if self._ended:
+                return
+            _left_behind.add(self)
+            self._threads.gave_up(holds_place=self._holds_place)
+
+    def _drop(self, result: Any) -> None:
+        if self._unwanted is not None:
+            unwanted = self._unwanted
+            _start(lambda: unwanted(result), "agentgym-unwanted")
+
+
+def _grant(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _start(work: Callable[[], object], name: str) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
+
+
+_inside: ContextVar[tuple[Threads, ...]] = ContextVar("agentgym_inside_threads", default=())
+_current: ContextVar[Threads | None] = ContextVar("agentgym_threads", default=None)
+_shared = Threads()
+
+
+@contextmanager
+def using_threads(threads: Threads) -> Iterator[None]:
+    """Have the blocking calls inside the block, those of tasks started there too, use `threads`."""
+    token = _current.set(threads)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+async def in_thread(
+    function: Callable[[], T],
+    *,
+    name: str = "agentgym-blocking",
+    unwanted: Callable[[T], object] | None = None,
+) -> T:
+    """`Threads.run` on the threads in use, or on those that the whole process shares."""
+    return await (_current.get() or _shared).run(function, name=name, unwanted=unwanted)
