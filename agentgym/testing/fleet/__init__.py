@@ -3,6 +3,7 @@
 `SimulatedFleet` serves in this process, `FleetProcess` in one of its own, for measurements.
 """
 
+from agentgym.testing.fleet.env import WorkloadEnv
 from agentgym.testing.fleet.process import FleetProcess
 from agentgym.testing.fleet.replica import FleetStatistics, ReplicaSpec, ReplicaStatistics
 from agentgym.testing.fleet.server import SimulatedFleet
@@ -15,4 +16,5 @@ __all__ = [
     "ReplicaStatistics",
     "SimulatedFleet",
     "Workload",
+    "WorkloadEnv",
 ]

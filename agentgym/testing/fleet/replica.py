@@ -36,8 +36,8 @@ class ReplicaSpec(Record):
             fresh_tokens: Prompt tokens that no cache holds.
             completion_tokens: Tokens generated.
         """
-        prefill_s: float = fresh_tokens / self.prefill_tokens_per_s
-        return prefill_s + completion_tokens / self.decode_tokens_per_s
+        prefill_s = fresh_tokens / self.prefill_tokens_per_s
+        return float(prefill_s + completion_tokens / self.decode_tokens_per_s)
 
 
 class ReplicaStatistics(Record):
@@ -83,7 +83,7 @@ class FleetStatistics(Record):
 
     def total(self, name: str) -> float:
         """The sum of a statistic over the servers."""
-        return sum(getattr(replica, name) for replica in self.replicas)
+        return float(sum(getattr(replica, name) for replica in self.replicas))
 
     @property
     def hit_share(self) -> float:

@@ -61,6 +61,9 @@ class Workload(Record):
     """Tokens of a tool's result."""
     system_tokens: int = Field(default=400, ge=16)
     """Tokens of the system prompt, which all episodes share."""
+    judge_median_s: Finite = Field(default=0.0, ge=0)
+    """Virtual seconds that judging the middle episode takes."""
+    judge_spread: Finite = Field(default=0.5, ge=0)
 
     def turns(self, episode: int) -> int:
         """Assistant messages of an episode."""
@@ -80,6 +83,11 @@ class Workload(Record):
             tool_s=0.0 if last else tool_s,
             observation_tokens=self.observation_tokens,
         )
+
+    def judge_s(self, episode: int) -> float:
+        """How long judging an episode takes, virtual seconds."""
+        rng = random.Random(f"{self.seed}/{episode}/judge")
+        return float(self.judge_median_s * math.exp(self.judge_spread * rng.gauss(0.0, 1.0)))
 
     def opening(self, episode: int) -> tuple[Message, ...]:
         """The messages that an episode begins with."""
