@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentgym.types import Usage
@@ -96,10 +96,21 @@ class EndpointError(AgentGymError):
         self.status = status
         self.usage = usage
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _error_again, (type(self), self.args, self.__dict__)  # from other processes
+
     @property
     def refuses_caller(self) -> bool:
         """Whether no further call will fare better: wrong key, no credit, budget used up."""
         return self.status in (401, 402)
+
+
+def _error_again(
+    kind: type[EndpointError], args: tuple[Any, ...], facts: dict[str, Any]
+) -> EndpointError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class ContextOverflow(EndpointError):

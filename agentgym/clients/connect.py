@@ -91,6 +91,11 @@ def connecting_by(maker: ClientMaker, *, asks_servers: bool = True) -> Iterator[
         _maker.reset(token)
 
 
+def connects_directly() -> bool:
+    """Whether `connect` gives out the process's own clients: no recording, no replay."""
+    return _maker.get()[0] is shared_client
+
+
 def connects_to_servers() -> bool:
     """Whether `connect` gives out clients that ask servers, rather than play a recording."""
     return _maker.get()[1]
@@ -116,6 +121,17 @@ class SharedClient:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedClient:
         return self  # Gymnasium copies what an environment is made of
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return connect, (self.endpoint,)  # in another process: that one's client
+
+    def limit_to(self, requests: int) -> None:
+        """Allow fewer requests at once than the endpoint does, where others ask it, too.
+
+        Args:
+            requests: At least 1.
+        """
+        self._client.limiter.resize(requests)
 
     async def complete(
         self,

@@ -62,6 +62,8 @@ class EpisodeStatus(Record):
     """0 for the first time it is played."""
     replica: str | None = None
     """The policy's replica that it was last answered by, where there are several."""
+    node: str | None = None
+    """The node and process that plays it, where there are several."""
 
     @classmethod
     def of(cls, where: Whereabouts) -> EpisodeStatus:
@@ -75,6 +77,7 @@ class EpisodeStatus(Record):
             turn=where.turn,
             attempt=where.attempt,
             replica=where.replica,
+            node=where.node,
         )
 
     def __str__(self) -> str:
@@ -85,6 +88,8 @@ class EpisodeStatus(Record):
             text += f", replica {self.replica}"
         if self.attempt:
             text += f", attempt {self.attempt + 1}"
+        if self.node is not None:
+            text += f", on {self.node}"
         return text
 
 

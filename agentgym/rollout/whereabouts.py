@@ -25,7 +25,7 @@ class Whereabouts:
         name: The episode's, as in recordings: `task@seed.sample`.
     """
 
-    __slots__ = ("attempt", "began", "name", "replica", "since", "stage", "turn", "waiting")
+    __slots__ = ("attempt", "began", "name", "node", "replica", "since", "stage", "turn", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,12 +41,26 @@ class Whereabouts:
         """0 for the first time it is played."""
         self.replica: str | None = None
         """The policy's replica that it was last answered by, where there are several."""
+        self.node: str | None = None
+        """The node and process that plays it, where there are several."""
 
     def moves(self, stage: Stage, waiting: Waiting) -> None:
         """The episode now waits for something else."""
         self.stage = stage
         self.waiting = waiting
         self.since = time.monotonic()
+
+    def follow(self, stage: Stage, waiting: Waiting, *, waited_s: float) -> None:
+        """Take on what another process says of the episode.
+
+        Args:
+            stage: Its stage.
+            waiting: What it waits for.
+            waited_s: For how long it has waited for that, seconds.
+        """
+        self.stage = stage
+        self.waiting = waiting
+        self.since = time.monotonic() - waited_s
 
     @property
     def waited_s(self) -> float:
