@@ -1,7 +1,9 @@
 """INIT, RUN, EVAL: three stages, each with its own slots.
 
 A slow stage fills only its own slots. Time spent waiting for a slot is nobody's: clocks start when
-the slot is taken. Each stage counts who is in it and how long its slots were held, from which
+the slot is taken. No queue grows without end: the places of `Admission` bound who waits for INIT and
+RUN, and while too many wait for EVAL none of them is given out. Whoever has one is held up by no
+later stage, so everybody who waits is served in the end. Each stage counts who is in it and how long its slots were held, from which
 `status` and the metrics read queue depths and occupancy.
 """
 
@@ -10,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from agentgym.rollout.limits import Limits
 from agentgym.trace import Stage
@@ -67,11 +68,13 @@ class StageSlots:
 
     Args:
         name: The stage, as it is called in traces.
-        slots: Episodes in it at once.
+        slots: Episodes in it at once; a group that is judged together is in one slot.
+        backlog: Waiting episodes at which the stage counts as full; None: never.
     """
 
-    def __init__(self, name: Stage, *, slots: int) -> None:
+    def __init__(self, name: Stage, *, slots: int, backlog: int | None = None) -> None:
         self.name = name
+        self.backlog = backlog
         self.active = 0
         """Episodes that hold a slot."""
         self.waiting = 0
@@ -79,6 +82,7 @@ class StageSlots:
         self.entered = 0
         """Episodes that have been given one so far."""
         self._places = Places(slots)
+        self._wanting_room: list[asyncio.Future[None]] = []
         # Seconds held by those that left, how many are inside, the sum of when they began; in one
         # tuple, since the metrics are read from another thread.
         self._held = (0.0, 0, 0.0)
@@ -92,20 +96,50 @@ class StageSlots:
         """Have so many slots from now on; nobody is put out."""
         self._places.resize(slots)
 
-    @asynccontextmanager
-    async def slot(self, stage_s: dict[str, float]) -> AsyncIterator[None]:
-        """Hold a slot, and note the seconds it was held; it is given back whatever happens."""
-        self.waiting += 1
+    def slot(self, stage_s: dict[str, float], *, episodes: int = 1) -> Slot:
+        """A slot to hold; the seconds it was held are noted.
+
+        Args:
+            stage_s: Gets the seconds under the stage's name; those of several stays add up.
+            episodes: How many wait for it together.
+        """
+        return Slot(self, stage_s, episodes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait that no further episode should begin."""
+        return self.backlog is not None and self.waiting >= self.backlog
+
+    async def room(self) -> None:
+        """Wait until the stage is not full."""
+        while self.is_full:
+            wanting = asyncio.get_running_loop().create_future()
+            self._wanting_room.append(wanting)
+            try:
+                await wanting
+            finally:
+                if wanting in self._wanting_room:
+                    self._wanting_room.remove(wanting)
+
+    async def take(self, episodes: int) -> float:
+        """Wait for a slot; returns when it was taken, on `time.perf_counter`."""
+        self.waiting += episodes
         try:
             await self._places.acquire()
         finally:
-            self.waiting -= 1
-        started = self._enter()
-        try:
-            yield
-        finally:
-            stage_s[self.name] = self._leave(started)
-            self._places.release()
+            self.waiting -= episodes
+            if self._wanting_room and not self.is_full:
+                wanting, self._wanting_room = self._wanting_room, []
+                for future in wanting:
+                    if not future.done():
+                        future.set_result(None)
+        return self._enter()
+
+    def give_back(self, started: float) -> float:
+        """Free a slot that was taken then; returns the seconds it was held."""
+        seconds = self._leave(started)
+        self._places.release()
+        return seconds
 
     def _enter(self) -> float:
         started = time.perf_counter()
@@ -136,14 +170,52 @@ class StageSlots:
         return held_s + inside * time.perf_counter() - began
 
 
+class Slot:
+    """One slot of a stage, held inside `async with`; it is given back once, whoever does it first.
+
+    Args:
+        stage: Whose.
+        stage_s: Gets the seconds.
+        episodes: How many wait for it together.
+    """
+
+    def __init__(self, stage: StageSlots, stage_s: dict[str, float], episodes: int) -> None:
+        self._stage = stage
+        self._stage_s = stage_s
+        self._episodes = episodes
+        self._started: float | None = None
+
+    async def __aenter__(self) -> Slot:
+        self._started = await self._stage.take(self._episodes)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Free the slot, if it is held: also for somebody who will never do it."""
+        if self._started is None:
+            return
+        started, self._started = self._started, None
+        name = self._stage.name
+        self._stage_s[name] = self._stage_s.get(name, 0.0) + self._stage.give_back(started)
+
+
 class Admission:
     """Places for episodes begun and not through with their turns; bounds the live environments.
 
     Args:
         places: Episodes at once.
+        last: The stage that comes after them; while it is full, nobody is admitted.
     """
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, last: StageSlots | None = None) -> None:
+        self._last = last
         self.waiting = 0
         """Requests that have been taken up and wait for a place."""
         self._places = Places(places)
@@ -166,7 +238,13 @@ class Admission:
         """Wait for a place."""
         self.waiting += 1
         try:
-            await self._places.acquire()
+            while True:
+                if self._last is not None:
+                    await self._last.room()
+                await self._places.acquire()
+                if self._last is None or not self._last.is_full:
+                    return
+                self._places.release()  # it has filled up meanwhile
         finally:
             self.waiting -= 1
 
@@ -176,17 +254,18 @@ class Admission:
 
 
 class Stages:
-    """The three stages of an engine on one event loop."""
+    """The three stages of an engine on one event loop; several engines on it may share them."""
 
     def __init__(self, limits: Limits) -> None:
         self.init = StageSlots("init", slots=limits.init_concurrency)
         self.run = StageSlots("run", slots=limits.concurrency)
-        self.eval = StageSlots("eval", slots=limits.eval_concurrency)
-        self.admission = Admission(limits.init_concurrency + limits.concurrency)
+        self.eval = StageSlots("eval", slots=limits.eval_concurrency, backlog=limits.backlog)
+        self.admission = Admission(limits.init_concurrency + limits.concurrency, self.eval)
 
     def resize(self, limits: Limits) -> None:
         """Take on the slots of other limits; nobody is put out."""
         self.init.resize(limits.init_concurrency)
         self.run.resize(limits.concurrency)
         self.eval.resize(limits.eval_concurrency)
+        self.eval.backlog = limits.backlog
         self.admission.resize(limits.init_concurrency + limits.concurrency)
