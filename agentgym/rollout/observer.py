@@ -30,8 +30,8 @@ from agentgym.rollout.status import (
     waits,
 )
 from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
-from agentgym.threads import abandoned
 from agentgym.rollout.watch import LoopWatch, StuckWatch
+from agentgym.threads import abandoned
 from agentgym.trace import Trace
 
 TICK_S = 1.0
