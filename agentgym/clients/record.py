@@ -7,6 +7,8 @@ the order in which episodes advance, and however many of them at once. One file 
 A line is one call. A conversation's messages are kept once and referred to by their hashes
 afterwards, or the tenth turn would repeat the nine before it. A line is appended whole, when the
 call is over; what a kill leaves behind is at most one torn line.
+
+A run that goes on with a recording asks only for what isn't in it (`known`).
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from typing import Any
 
 from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
 from agentgym.clients.connect import connecting_by, shared_client
+from agentgym.clients.known import Known, KnownCalls
 from agentgym.durable import LineFile
 from agentgym.errors import EndpointError
-from agentgym.metering import Meter, metered
+from agentgym.metering import Meter, charge, metered
 from agentgym.naming import episode_name
 from agentgym.redaction import Redactor
-from agentgym.types import Message, ToolSpec
+from agentgym.types import Message, ToolSpec, Usage
 
 VERSION = 1
 """Of the file's lines; goes up when an older reader would misread a newer line."""
+VERSION_WITH_REPLACED = 2
+"""Of lines whose call was made instead of ones that failed, which a replay must leave out."""
 
 
 def canonical(value: Any) -> str:
@@ -97,17 +102,26 @@ class Recording:
             is superseded episode by episode.
         secrets: Values that must not reach the disk, beside the endpoints' and those that
             `agentgym.redaction` knows of itself; the `Replay` has to be given them too.
+        known: What the file holds of episodes that are gone on with. Their calls are answered from
+            it as far as it goes, and the new ones follow; None begins every episode anew.
 
     Raises:
         TraceError: If the file can't be opened for appending.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secrets: Iterable[str] = (),
+        known: KnownCalls | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._known = known
         self._run = _fresh_run()
         self.redact = Redactor(secrets)
         self._lock = threading.Lock()
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self._made: dict[str, Counter[str]] = {}
         self._written: set[str] = set()
         self._file = LineFile(self.path)
 
@@ -122,8 +136,44 @@ class Recording:
     def number(self, role: str, episode: str) -> int:
         """The place of a call that begins now among the role's calls of the episode, from 0."""
         with self._lock:
-            self._asked[role, episode] += 1
-            return self._asked[role, episode] - 1
+            made = self._made_for(episode)
+            made[role] += 1
+            return made[role] - 1
+
+    def calls(self, episode: str) -> dict[str, int]:
+        """By role, how many calls of an episode have been made so far, in earlier runs too."""
+        with self._lock:
+            return dict(self._made_for(episode))
+
+    def _made_for(self, episode: str) -> Counter[str]:
+        made = self._made.get(episode)
+        if made is None:
+            before = self._known.made_for(episode) if self._known is not None else {}
+            made = self._made[episode] = Counter(before)
+        return made
+
+    def known(self, role: str, episode: str, request: Request, model: str | None) -> Known | None:
+        """The answer that the file holds already, given once; None if the call must be made."""
+        with self._lock:
+            if self._known is None:
+                return None
+            return self._known.take(role, episode, request.key, model)
+
+    def replaced(self, role: str, episode: str, request: Request) -> tuple[int, ...]:
+        """The failed calls that one is made instead of; what they cost is charged."""
+        if self._known is None:
+            return ()
+        with self._lock:
+            places, spent = self._known.failed(role, episode, request.key)
+        _charge(spent)
+        return places
+
+    def charge_left_over(self, episode: str) -> None:
+        """Charge what an episode's turns cost before it was cut, as far as nobody was yet."""
+        if self._known is not None:
+            with self._lock:
+                spent = self._known.left_over(episode, besides="judge")
+            _charge(spent)
 
     def write(self, request: Request, entry: Mapping[str, Any]) -> None:
         """Append one call; when this returns, it is in the file.
@@ -133,10 +183,11 @@ class Recording:
         """
         with self._lock:
             fresh = {k: part for k, part in request.parts.items() if k not in self._written}
+            before = self._known.run_of(entry["role"], entry["episode"]) if self._known else None
             line = canonical(
                 {
-                    "recording": VERSION,
-                    "run": self._run,
+                    "recording": VERSION_WITH_REPLACED if entry.get("instead_of") else VERSION,
+                    "run": before or self._run,
                     "request": request.key,
                     "messages": request.messages,
                     "tools": request.tools,
@@ -208,13 +259,21 @@ class RecordingClient:
         """
         request = Request.of(messages, tools, sampling, self._recording.redact)
         episode = episode_name() or session or ""
+        model = self._endpoint.model if self._endpoint else None
+        known = self._recording.known(self.role, episode, request, model)
+        if known is not None:
+            _charge({self.role: Usage(calls=0), **known.spent})
+            return Completion.model_validate(known.completion)
         meter = Meter()
         entry: dict[str, Any] = {
             "role": self.role,
             "episode": episode,
             "k": self._recording.number(self.role, episode),
-            "model": self._endpoint.model if self._endpoint else None,
+            "model": model,
         }
+        replaced = self._recording.replaced(self.role, episode, request)
+        if replaced:
+            entry["instead_of"] = replaced
         try:
             with metered(meter):
                 completion = await self._client.complete(messages, tools, sampling, session=session)
@@ -245,7 +304,8 @@ class RecordingClient:
             await preflight(tools)
 
     async def release(self, session: str) -> None:
-        """Forget a session."""
+        """Forget a session; its episode's turns are over."""
+        self._recording.charge_left_over(episode_name() or session)
         await self._client.release(session)
 
     async def aclose(self) -> None:
@@ -256,20 +316,28 @@ class RecordingClient:
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str]) -> Iterator[Recording]:
+def recording(
+    path: str | os.PathLike[str], *, known: KnownCalls | None = None
+) -> Iterator[Recording]:
     """Record every endpoint that is connected to inside the block, whatever its role.
 
     Args:
         path: The file; it is appended to.
+        known: What it holds of episodes that are gone on with; see `Recording`.
 
     Raises:
         TraceError: If it can't be opened for appending.
     """
     with (
-        Recording(path) as file,
+        Recording(path, known=known) as file,
         connecting_by(lambda endpoint: RecordingClient(shared_client(endpoint), file)),
     ):
         yield file
+
+
+def _charge(spent: Mapping[str, Usage]) -> None:
+    for role, usage in spent.items():
+        charge(role, usage)
 
 
 def hide(endpoint: Endpoint, redact: Redactor) -> None:

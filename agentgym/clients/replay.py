@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from agentgym.client import Completion, Endpoint, Role, SamplingParams
 from agentgym.clients.connect import connecting_by
-from agentgym.clients.record import VERSION, Request, hide
+from agentgym.clients.known import VERSIONS
+from agentgym.clients.record import Request, hide
 from agentgym.errors import (
     BudgetExceeded,
     ConfigError,
@@ -40,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 _PLAIN_ERRORS: dict[str, type[EndpointError]] = {"EmptyReply": EmptyReply}
 _ERRORS_WITH_STATUS = {"ContextOverflow": ContextOverflow, "BudgetExceeded": BudgetExceeded}
+_FIELDS = frozenset(
+    {"run", "role", "episode", "k", "request", "model", "messages", "tools", "sampling"}
+    | {"parts", "spent"}
+)
 _SHOWN = 60  # characters of a message in an error
 
 
@@ -116,15 +121,20 @@ class Replay:
             except ValueError:
                 logger.warning("%s, line %d is torn and left out", self.path, number)
                 continue
-            if not isinstance(call, dict) or call.get("recording") != VERSION:
+            if not isinstance(call, dict) or not (
+                call.get("recording") in VERSIONS and call.keys() >= _FIELDS
+            ):
+                versions = " or ".join(map(str, VERSIONS))
                 raise DataError(
-                    f"{self.path}, line {number}: not a recorded call of version {VERSION}"
+                    f"{self.path}, line {number}: not a recorded call of version {versions}"
                 )
             self._parts.update(call.pop("parts"))
             key = (call["role"], call["episode"])
             if runs.get(key) != call["run"]:
                 runs[key] = call["run"]
                 self._calls[key] = []
+            if replaced := call.get("instead_of"):  # by a run that went on with this one
+                self._calls[key] = [c for c in self._calls[key] if c["k"] not in replaced]
             self._calls[key].append(call)
         for calls in self._calls.values():
             calls.sort(key=lambda call: int(call["k"]))
