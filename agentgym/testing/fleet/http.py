@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -154,6 +155,7 @@ class Connection(asyncio.Protocol):
         body = {
             "id": f"chatcmpl-{job.answer_key:x}",
             "object": "chat.completion",
+            "created": int(time.time()),
             "model": self._model,
             "choices": [choice],
             "usage": usage,
