@@ -1,4 +1,8 @@
-"""A run's figures as text."""
+"""A run's figures as text.
+
+Where more than a few episodes have no score, no share stands alone: what fails is seldom a random
+part of the tasks, so the share of all comes first and the share of the scored ones beside it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,15 @@ if TYPE_CHECKING:
     from agentgym.rollout.summary import Mean, Rate, Summary
 
 
+FEW_FAILURES = 0.05
+"""Share of episodes without a score up to which a figure over the scored ones may stand first."""
+
+
 def summary_table(summary: Summary) -> str:
     """The figures of a run, one per line."""
     rows: list[tuple[str, str]] = [
         ("episodes", _episodes(summary)),
-        ("reward", _mean(summary.reward)),
+        ("reward", _mean(summary.reward) + _over(summary)),
         ("success", _rate(summary.success)),
         ("completion", _rate(summary.completion)),
         ("truncation", _rate(summary.truncation) + _reasons(summary.truncation_reasons)),
@@ -23,6 +31,8 @@ def summary_table(summary: Summary) -> str:
         ("masked", _masked(summary)),
         ("turns", _mean(summary.turns, digits=2)),
     ]
+    if summary.reruns:
+        rows.append(("repeated", _reruns(summary)))
     rows += [(f"gate {name}", _rate(rate)) for name, rate in summary.gates.items()]
     for name, mean in summary.components.items():
         where = f" (in {mean.n} episodes)" if mean.n != summary.n_scored else ""
@@ -31,9 +41,13 @@ def summary_table(summary: Summary) -> str:
         rows.append(("simulator", f"{summary.simulator_faults:,} replies refused"))
     if summary.drifted is not None:
         rows.append(("judge drift", f"known in {summary.drifted} of {summary.n_total} episodes"))
+    if summary.stage_s:
+        rows.append(("stages", _stages(summary)))
     rows += [(f"tokens {role}", _usage(usage)) for role, usage in summary.usage.items()]
     if len(summary.usage) > 1:
         rows.append(("cost", _cost(sum(summary.usage.values(), Usage(calls=0)))))
+    for reason, count in summary.failure_reasons.items():
+        rows.append(("masked by", f"{count} × {reason}"))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
@@ -71,9 +85,37 @@ def _mean(mean: Mean, *, digits: int = 4) -> str:
     return f"{mean.mean:.{digits}f}{error}"
 
 
+def _over(summary: Summary) -> str:
+    """What a mean leaves out, where that is much."""
+    if summary.reward.mean is None or summary.failed_share <= FEW_FAILURES:
+        return ""
+    return (
+        f" over {summary.n_scored} of {summary.n_total} only: {summary.n_failed} have no score; "
+        "--resume --retry-masked plays those again"
+    )
+
+
+def _reruns(summary: Summary) -> str:
+    cost = _cost(sum(summary.rerun_usage.values(), Usage(calls=0)))
+    tokens = sum(u.prompt_tokens + u.completion_tokens for u in summary.rerun_usage.values())
+    return f"{summary.reruns} attempts that count no more ({tokens:,} tokens, {cost})"
+
+
+def _stages(summary: Summary) -> str:
+    return ", ".join(
+        f"{stage} {took.mean_s:.3g} s (95 %: {took.p95_s:.3g} s)"
+        for stage, took in summary.stage_s.items()
+    )
+
+
 def _rate(rate: Rate) -> str:
     if rate.of_scored is None or rate.of_total is None:
         return "- (nothing scored)"
+    if rate.n_total - rate.n_scored > FEW_FAILURES * rate.n_total:
+        return (
+            f"{rate.of_total:.1%} of all {rate.n_total}, {rate.of_scored:.1%} of the "
+            f"{rate.n_scored} scored ({rate.count})"
+        )
     text = f"{rate.of_scored:.1%} ({rate.count}/{rate.n_scored}"
     if rate.n_total != rate.n_scored:
         text += f"; {rate.of_total:.1%} of all {rate.n_total}"

@@ -151,6 +151,20 @@ class TraceFile:
             found[entry.key] = entry
         return found
 
+    def with_successors(self) -> Iterator[tuple[Trace, str | None]]:
+        """Each trace, and the id of the one that counts in its place; None if it counts itself.
+
+        The successor of a trace has its id where the same conversation was judged again.
+
+        Raises:
+            TraceError: As for reading the traces.
+        """
+        last = {key: (entry.offset, entry.trace_id) for key, entry in self.latest().items()}
+        for offset, trace in self._read(self._trace):
+            key = (trace.task_id, trace.sample, "" if trace.task_id else trace.trace_id)
+            end, successor = last.get(key, (offset, trace.trace_id))
+            yield trace, None if offset >= end else successor
+
     def at(self, offset: int) -> Trace:
         """The trace whose line begins at an offset, as `Entry` has it.
 
