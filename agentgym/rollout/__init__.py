@@ -1,6 +1,7 @@
 """Rollouts: many episodes at once, each with a trace."""
 
 from agentgym.rollout.canary import Canary, CanaryCheck
+from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.engine import Engine
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
@@ -13,6 +14,7 @@ from agentgym.rollout.summary import Summary, summarize
 __all__ = [
     "Canary",
     "CanaryCheck",
+    "Cluster",
     "Engine",
     "Enough",
     "EpisodeRequest",

@@ -27,6 +27,7 @@ from agentgym.errors import ConfigError, RolloutStopped
 from agentgym.rollout.backend import Backend, Playing
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
+from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.hosted import check_keys
 from agentgym.rollout.journal import Journal
@@ -71,7 +72,8 @@ class Engine:
         policy_name: The policy as the traces name it.
         metadata: Facts about the run for the traces.
         canary: Episodes with known verdicts, to notice a judge that changes.
-        backend: Where the episodes are played: in this process, on a Ray cluster, or a `Backend`.
+        backend: Where the episodes are played: in this process, on a Ray cluster (`ray`, or a
+            `Cluster` that says which and how much of it), or a `Backend`.
         journal: Keeps episodes that are rolled out until they are judged, and gives back those
             that an earlier run left without a verdict; this process's backend only.
         stages: Slots that several engines on one event loop share, in place of an engine's own.
@@ -101,7 +103,7 @@ class Engine:
         policy_name: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         canary: Canary | None = None,
-        backend: Literal["local", "ray"] | Backend = "local",
+        backend: Literal["local", "ray"] | Cluster | Backend = "local",
         stages: Stages | None = None,
         retry: Retry | None = None,
         journal: Journal | None = None,
@@ -215,10 +217,13 @@ class Engine:
     def _new_backend(self) -> Backend:
         if self._backend_choice == "local":
             return LocalBackend(self._source, self._setting, self._stages)
-        if self._backend_choice == "ray":
+        if self._backend_choice == "ray" or isinstance(self._backend_choice, Cluster):
             from agentgym.rollout.cluster import RayBackend
 
-            return RayBackend(self._source, self._setting, endpoints=self._endpoints)
+            cluster = Cluster() if self._backend_choice == "ray" else self._backend_choice
+            return RayBackend(
+                self._source, self._setting, endpoints=self._endpoints, cluster=cluster
+            )
         return self._backend_choice
 
     async def _play_all(self, requests: Requests, emit: Callable[[Trace | None], None]) -> None:

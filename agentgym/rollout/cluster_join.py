@@ -1,0 +1,98 @@
+"""Joining a Ray cluster, and leaving it when nobody in this process needs it any more."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.cluster_config import Cluster
+from agentgym.rollout.cluster_job import ray_module
+
+_PROBE_S = 5.0
+
+_lock = threading.Lock()
+_holders = 0
+_is_ours = False
+
+
+def join(cluster: Cluster) -> Any:
+    """Connect this process to a cluster, unless it is; `leave` must follow. May block.
+
+    A connection that somebody else made is used as it is and left alone.
+
+    Returns:
+        Ray.
+
+    Raises:
+        ConfigError: If there is no cluster, or the process is connected to another one.
+        MissingExtraError: If Ray isn't installed.
+    """
+    global _holders, _is_ours
+    ray = ray_module()
+    with _lock:
+        if ray.is_initialized():
+            _check_is_same(ray, cluster.address)
+        else:
+            _connect(ray, cluster.address)
+            _is_ours = True
+        _holders += 1
+    return ray
+
+
+def leave() -> None:
+    """Undo one `join`; may block."""
+    global _holders, _is_ours
+    with _lock:
+        _holders -= 1
+        if _holders == 0 and _is_ours:
+            _is_ours = False
+            ray_module().shutdown()
+
+
+def _check_is_same(ray: Any, address: str | None) -> None:
+    here = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", here):
+        raise ConfigError(
+            f"this process is connected to the Ray cluster at {here}, not to {address}; leave the "
+            "address out, or call ray.shutdown() first"
+        )
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    how = {"log_to_driver": False, "logging_level": "WARNING"}
+    if address is None:
+        address = os.environ.get("RAY_ADDRESS") or None
+    if address is None:
+        try:
+            ray.init(address="auto", **how)
+        except ConnectionError:
+            ray.init(address="local", include_dashboard=False, **how)
+        return
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"{address}: rollouts can't go through Ray's client; run the driver on a node of the "
+            "cluster (`ray job submit -- python train.py`) and leave the address out"
+        )
+    if address != "auto":
+        _probe(address)
+    try:
+        ray.init(address=address, **how)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise ConfigError(f"no Ray cluster at {address}: {why}") from error
+
+
+def _probe(address: str) -> None:
+    """See that somebody listens; Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"address must be host:port or 'auto', got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster at {address}: {error}; `ray start --head --port={port}` starts one"
+        ) from error
