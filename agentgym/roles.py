@@ -15,7 +15,8 @@ what "the judge" is:
     prices = {input = 0.08, cached = 0.016, output = 0.18}
 
 A table's fields are those of `Endpoint`. Keys never stand in the file, only the names of the
-variables that hold them.
+variables that hold them. A policy may have several servers, among which episodes are balanced:
+`base_url` is then a list, or `replicas` names further ones with what is different there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -53,6 +54,13 @@ class Roles(Record):
     """Scores episodes."""
     baseline: Endpoint | None = None
     """What the policy is compared with."""
+    replicas: tuple[Endpoint, ...] = ()
+    """Further servers of the policy; `policy` is the first."""
+
+    @property
+    def policy_servers(self) -> tuple[Endpoint, ...]:
+        """All servers of the policy."""
+        return () if self.policy is None else (self.policy, *self.replicas)
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Roles:
@@ -87,24 +95,29 @@ class Roles(Record):
         Raises:
             ConfigError: If a table or field is unknown or not allowed.
         """
-        found: dict[str, Endpoint] = {}
+        found: dict[str, Any] = {}
         for name, values in tables.items():
             if name not in ROLES:
                 raise ConfigError(f"{where}: {unknown_name('table', name, ROLES)}")
-            found[name] = read_endpoint(values, role=name, where=f"{where}: [{name}]")
+            if name == "policy":
+                servers = read_policy(values, where=f"{where}: [{name}]")
+                found |= {"policy": servers[0], "replicas": servers[1:]}
+            else:
+                found[name] = read_endpoint(values, role=name, where=f"{where}: [{name}]")
         return cls(**found)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Roles:
         """Read `AGENTGYM_<ROLE>_BASE_URL`, `…_MODEL` and `…_API_KEY_ENV`, as far as they are set.
 
-        The last one holds the name of the variable with the key, not the key.
+        The last one holds the name of the variable with the key, not the key. The policy's URLs,
+        where it has several servers, are separated by commas.
 
         Raises:
             ConfigError: If one of the first two is set without the other, or isn't allowed.
         """
         environ = os.environ if environ is None else environ
-        found: dict[str, Endpoint] = {}
+        found: dict[str, Any] = {}
         for role in ROLES:
             prefix = f"AGENTGYM_{role.upper()}_"
             fields = {
@@ -118,7 +131,12 @@ class Roles(Record):
                 if field not in fields:
                     given = ", ".join(prefix + name.upper() for name in fields)
                     raise ConfigError(f"{prefix}{field.upper()} is not set, but {given} is")
-            found[role] = read_endpoint(fields, role=role, where=f"{prefix}*")
+            if role == "policy":
+                urls = split_urls([fields["base_url"]])
+                servers = read_policy({**fields, "base_url": urls}, where=f"{prefix}*")
+                found |= {"policy": servers[0], "replicas": servers[1:]}
+            else:
+                found[role] = read_endpoint(fields, role=role, where=f"{prefix}*")
         return cls(**found)
 
     def filled(self) -> dict[Role, Endpoint]:
@@ -135,7 +153,8 @@ class Roles(Record):
             ConfigError: If one isn't; the message names role and variable.
         """
         environ = os.environ if environ is None else environ
-        for role, endpoint in self.filled().items():
+        servers = [*self.filled().items(), *(("policy", one) for one in self.replicas)]
+        for role, endpoint in servers:
             if needs_key(endpoint) and not environ.get(endpoint.api_key_env, "").strip():
                 raise ConfigError(
                     f"the {role} {endpoint.model!r} at {public_url(endpoint.base_url)} needs a "
@@ -145,7 +164,10 @@ class Roles(Record):
 
     def public(self) -> dict[str, Any]:
         """Every filled role as plain data without secrets, for traces and logs."""
-        return {role: endpoint.public() for role, endpoint in self.filled().items()}
+        found: dict[str, Any] = {role: one.public() for role, one in self.filled().items()}
+        if self.replicas:
+            found["replicas"] = [replica.public() for replica in self.replicas]
+        return found
 
 
 def needs_key(endpoint: Endpoint) -> bool:
@@ -188,6 +210,44 @@ def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoi
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ConfigError(f"{where}: {'; '.join(map(_fault_text, faults[:5]))}") from None
+
+
+def read_policy(values: Any, *, where: str = "policy") -> tuple[Endpoint, ...]:
+    """The servers of a policy from plain values: one endpoint each, equal but for what is said.
+
+    Args:
+        values: The fields of `Endpoint`. `base_url` may be a list of URLs; `replicas` lists further
+            servers, each a URL or a mapping of the fields in which it differs.
+        where: What to call it in errors.
+
+    Raises:
+        ConfigError: If a field is unknown, missing or not allowed, or there is no server.
+    """
+    if not isinstance(values, Mapping):
+        return (read_endpoint(values, role="policy", where=where),)
+    fields = dict(values)
+    more = fields.pop("replicas", [])
+    urls = fields.pop("base_url", None)
+    if not isinstance(more, list | tuple):
+        raise ConfigError(f"{where}: replicas must be a list of URLs or tables")
+    differences = [{"base_url": url} for url in urls] if isinstance(urls, list | tuple) else []
+    if not isinstance(urls, list | tuple) and (urls is not None or not more):
+        differences = [{} if urls is None else {"base_url": urls}]
+    differences += [dict(one) if isinstance(one, Mapping) else {"base_url": one} for one in more]
+    if not differences:
+        raise ConfigError(f"{where}: base_url is an empty list; name at least one server")
+    servers = [read_endpoint({**fields, **one}, role="policy", where=where) for one in differences]
+    seen: set[str] = set()
+    for server in servers:
+        if server.base_url in seen:
+            raise ConfigError(f"{where}: {public_url(server.base_url)} is there twice")
+        seen.add(server.base_url)
+    return tuple(servers)
+
+
+def split_urls(given: Iterable[str]) -> list[str]:
+    """URLs out of texts that may each hold several, separated by commas."""
+    return [url.strip() for text in given for url in text.split(",") if url.strip()]
 
 
 def public_kwargs(value: Any) -> Any:

@@ -203,3 +203,88 @@ def test_public_form_has_what_differs_from_the_defaults():
         "role": "policy",
         "max_concurrency": 3,
     }
+
+
+# --- several servers of one policy --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'base_url = ["http://a:1/v1", "http://b:2/v1/"]\nmodel = "m"\n',
+        'base_url = "http://a:1/v1"\nreplicas = ["http://b:2/v1"]\nmodel = "m"\n',
+        'replicas = ["http://a:1/v1", "http://b:2/v1"]\nmodel = "m"\n',
+        """model = "m"
+        [[policy.replicas]]
+        base_url = "http://a:1/v1"
+        [[policy.replicas]]
+        base_url = "http://b:2/v1"
+        """,
+    ],
+    ids=["urls", "further", "list", "tables"],
+)
+def test_a_policy_may_have_several_servers(roles_file, table):
+    roles = Roles.from_toml(roles_file(f"[policy]\n{table}"))
+    assert [server.base_url for server in roles.policy_servers] == [
+        "http://a:1/v1",
+        "http://b:2/v1",
+    ]
+    assert {server.model for server in roles.policy_servers} == {"m"}
+    assert roles.filled() == {"policy": roles.policy_servers[0]}
+    assert roles.public()["replicas"][0]["base_url"] == "http://b:2/v1"
+
+
+def test_a_replica_may_differ_from_the_others(roles_file):
+    path = roles_file(
+        '[policy]\nbase_url = "http://a:1/v1"\nmodel = "m"\nmax_concurrency = 8\n'
+        'replicas = [{base_url = "http://b:2/v1", max_concurrency = 32}]\n'
+    )
+    assert [s.max_concurrency for s in Roles.from_toml(path).policy_servers] == [8, 32]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("base_url = []", r"\[policy\]: base_url is an empty list; name at least one server"),
+        ('base_url = ["http://a", "http://a/"]', r"\[policy\]: http://a is there twice"),
+        ("replicas = 3", "replicas must be a list of URLs or tables"),
+        ('replicas = ["ftp://a"]', "base_url must start with http:// or https://"),
+        ('replicas = [{base_url = "http://a", modle = "m"}]', "did you mean 'model'"),
+    ],
+)
+def test_wrong_replicas_are_one_line(roles_file, table, message):
+    with pytest.raises(ConfigError, match=message) as failure:
+        Roles.from_toml(roles_file(f'[policy]\nmodel = "m"\n{table}\n'))
+    assert "\n" not in str(failure.value)
+
+
+def test_only_a_policy_has_several_servers(roles_file):
+    path = roles_file('[judge]\nmodel = "m"\nbase_url = ["http://a", "http://b"]\n')
+    with pytest.raises(ConfigError, match=r"\[judge\]: base_url"):
+        Roles.from_toml(path)
+
+
+def test_key_of_every_replica_must_be_there():
+    roles = Roles.from_tables(
+        {
+            "policy": {
+                "model": "m",
+                "replicas": [
+                    {"base_url": "http://localhost/v1"},
+                    {"base_url": "http://a.example/v1", "api_key_env": "OTHER_KEY"},
+                ],
+            }
+        }
+    )
+    with pytest.raises(ConfigError, match="OTHER_KEY is not set"):
+        roles.check_keys({})
+    roles.check_keys({"OTHER_KEY": "k"})
+
+
+def test_replicas_from_the_environment():
+    environ = {
+        "AGENTGYM_POLICY_BASE_URL": "http://a/v1, http://b/v1",
+        "AGENTGYM_POLICY_MODEL": "m",
+    }
+    servers = Roles.from_environ(environ).policy_servers
+    assert [server.base_url for server in servers] == ["http://a/v1", "http://b/v1"]
