@@ -155,7 +155,7 @@ class Observer:
             waiting=waits(in_flight),
             oldest=oldest(in_flight),
             stages=self._stage_status(now),
-            slots_id=None if self._stages is None else f"{id(self._stages):x}",
+            slots_id=None if self._stages is None else f"{id(self._stages.run):x}",
             admission=self._admission_status(),
             turns=tally.turns,
             tokens=tally.tokens,
