@@ -56,6 +56,14 @@ class Call:
     session: str | None
     only: Collection[int | None] | None = None
     """The statuses that are tried again, if not all that may pass."""
+    only_at: str | None = None
+    """The server that it is for, if not for any."""
+    seat: Any = None
+    """Where it was sent last."""
+    tried: set[str] = field(default_factory=set)
+    """Servers that it would rather not be sent to again."""
+    said: dict[str, BadReply] = field(default_factory=dict)
+    """What servers said to it, by name."""
     sent: dict[str, Any] = field(default_factory=dict)
     """The request as it was last sent, in the server's dialect."""
     attempts: int = 0
@@ -161,11 +169,7 @@ class CallingClient(Generic[Seat]):
         Raises:
             EndpointError: If they are not; one line that says why.
         """
-        # Some hosted models refuse fewer tokens, and temperature 0.
-        hello = [{"role": "user", "content": "Hi"}]
-        call = self._call(hello, tools, SamplingParams(max_tokens=16), None)
-        call.only = _ALWAYS_TRIED_AGAIN
-        await self._charged(call)
+        await self._charged(self._hello(tools))
 
     async def release(self, session: str) -> None:
         """Forget a session's reasoning."""
@@ -195,6 +199,13 @@ class CallingClient(Generic[Seat]):
         """Where the request goes."""
         raise NotImplementedError
 
+    def _sending(self, seat: Seat, scope: asyncio.Timeout) -> None:
+        """The request is about to be sent; `scope` ends it."""
+
+    def _cut_because(self, seat: Seat) -> str | None:
+        """Why the request was ended by its scope, if not by its time-out."""
+        return None
+
     def _answered(self, seat: Seat, completion: Completion) -> Completion:
         """Take note of an answer; returns it, perhaps with more about where it is from."""
         raise NotImplementedError
@@ -219,6 +230,14 @@ class CallingClient(Generic[Seat]):
             spent_usd = self.budget.spent_usd
             self._begin()
             self.budget.spent_usd = spent_usd
+
+    def _hello(self, tools: Sequence[ToolSpec]) -> Call:
+        """A tiny request."""
+        # Some hosted models refuse fewer tokens, and temperature 0.
+        hello = [{"role": "user", "content": "Hi"}]
+        call = self._call(hello, tools, SamplingParams(max_tokens=16), None)
+        call.only = _ALWAYS_TRIED_AGAIN
+        return call
 
     def _call(
         self,
@@ -291,6 +310,10 @@ class CallingClient(Generic[Seat]):
             raise failure
         if call.failures > 1:
             self._warn(failure, pause_s)
+        await self._nap(pause_s)
+
+    async def _nap(self, pause_s: float) -> None:
+        """Sleep, or until it is known that there is no need to."""
         await self._sleep(pause_s)
 
     def _pause_s(self, failure: BadReply, failures: int) -> float:
@@ -353,7 +376,7 @@ class CallingClient(Generic[Seat]):
         """Send the request, and put what it cost on the bill."""
         call.attempts += 1
         try:
-            completion = await self._sent(call, self._server(seat), attempt)
+            completion = await self._sent(call, seat, attempt)
         except BadReply as failure:
             attempt.usage, attempt.is_settled = failure.usage, not failure.unknown_bill
             self._failed(seat, failure)
@@ -367,17 +390,20 @@ class CallingClient(Generic[Seat]):
         finally:  # cancelled ones, too
             self._settle(call, attempt)
 
-    async def _sent(self, call: Call, server: Transport, attempt: Attempt) -> Completion:
+    async def _sent(self, call: Call, seat: Seat, attempt: Attempt) -> Completion:
+        server = self._server(seat)
         left_s = call.deadline - self._clock()
         patience_s = min(left_s, server.endpoint.timeout_s)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(patience_s) as scope:
+                self._sending(seat, scope)
                 session = await server.session()
                 reply = await session.post(attempt.data, attempt.streamed)
         except TimeoutError as error:
+            why = self._cut_because(seat)
             which = "before the deadline" if patience_s == left_s else "within the time-out"
             raise BadReply(
-                f"no answer {which}", retryable=True, status=408, unknown_bill=True
+                why or f"no answer {which}", retryable=True, status=408, unknown_bill=True
             ) from error
         return read_reply(reply, {**call.sent, "messages": call.body["messages"]})
 

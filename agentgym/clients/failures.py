@@ -61,7 +61,7 @@ def as_bad_reply(error: Exception) -> BadReply:
     cause = getattr(error, "os_error", None) or error
     if isinstance(cause, OSError) and cause.errno in _TOO_MANY_FILES:
         text = "no more connections: this process has too many open files; raise `ulimit -n`"
-        return BadReply(text, retryable=True, unreachable=True)
+        return BadReply(text, retryable=True, unreachable=True, own_fault=True)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return BadReply("no connection within the time-out", retryable=True, unreachable=True)
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
@@ -181,6 +181,40 @@ def as_error(
     status = 402 if failure.out_of_money else failure.status
     kind = EmptyReply if failure.empty else EndpointError
     return kind(line, retryable=failure.retryable, status=status)
+
+
+NEVER_ASKED = BadReply("not asked yet", retryable=True)
+
+
+def words_of(failure: BadReply, endpoint: Endpoint) -> str:
+    """What a server said, in one line without secrets."""
+    text = " ".join(scrubbed(str(failure), endpoint).split())
+    has_answered = failure.status is not None and not failure.unknown_bill
+    return f"{f'answered {failure.status}: ' if has_answered else ''}{text}"[:200]
+
+
+def as_error_of_all(
+    model: str, failures: Mapping[str, BadReply], words: Mapping[str, str], *, attempts: int
+) -> EndpointError:
+    """The error for the caller where no server of several answers.
+
+    Args:
+        model: What they serve.
+        failures: What became of the last request to each, by its name.
+        words: The same for people to read.
+        attempts: Requests there were for this call.
+    """
+    tried = f" after {attempts} attempts" if attempts > 1 else ""
+    said = "; ".join(f"{name}: {text}" for name, text in words.items())
+    each = list(failures.values())
+    status = None
+    if each and all(failure.out_of_money or failure.status in (401, 402) for failure in each):
+        status = 402 if any(failure.out_of_money for failure in each) else 401
+    return EndpointError(
+        f"no replica of model {model!r} answers{tried}: {said or 'there is none; add one'}",
+        retryable=status is None,
+        status=status,
+    )
 
 
 def _what_happened(

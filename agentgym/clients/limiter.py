@@ -100,6 +100,18 @@ class Limiter:
         """Seconds until anything is sent again; 0 where nothing is paused."""
         return max(0.0, self._paused_until - self._clock())
 
+    def resize(self, most: int) -> None:
+        """Allow so many requests at once from now on; those in flight go on.
+
+        Args:
+            most: At least 1.
+        """
+        with self._lock:
+            self._allowed = self._allowed * most / self.most if self._allowed < self.most else most
+            self._allowed = max(1.0, self._allowed)
+            self.most = most
+            self._line.serve()
+
     def ticket(self) -> int:
         """A place in the queue; kept over a call's attempts, so its retries go before new calls."""
         return next(self._count)
@@ -123,12 +135,21 @@ class Limiter:
         if not self._line.takes_at_once(None):
             with queued():
                 await self._line.wait(ticket, None)
-        return await self.paced(tokens)
+        try:
+            return await self.paced(tokens)
+        except BaseException:
+            self.leave()
+            raise
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request could be sent now, as far as slots and pauses go."""
+        return self._in_flight < self.allowed and self._paused_until <= self._clock()
 
     def take(self) -> bool:
-        """Take a slot if there is one and nothing is paused; `paced` comes next, then `leave`."""
+        """Take a slot if there is room; `paced` comes next, and `leave` in the end."""
         with self._lock:
-            return self._paused_until <= self._clock() and self._take(None)
+            return self.has_room and self._take(None)
 
     def leave(self) -> None:
         """Give a slot back."""
@@ -137,21 +158,14 @@ class Limiter:
             self._line.serve()
 
     async def paced(self, tokens: int = 0) -> Permit:
-        """Wait, with a slot, until nothing is paused and the minute has room.
-
-        The slot is given back if that is cancelled.
-        """
+        """Wait, with a slot, until nothing is paused and the minute has room."""
         permit = self._leave_to_send(tokens)
         if isinstance(permit, Permit):
             return permit
-        try:
-            with queued():
-                while not isinstance(permit, Permit):
-                    await self._sleep(permit)
-                    permit = self._leave_to_send(tokens)
-        except BaseException:
-            self.leave()
-            raise
+        with queued():
+            while not isinstance(permit, Permit):
+                await self._sleep(permit)
+                permit = self._leave_to_send(tokens)
         return permit
 
     def answered(self, permit: Permit, *, tokens: int | None = None) -> None:
@@ -183,6 +197,12 @@ class Limiter:
             if permit.epoch == self._epoch:
                 self._epoch += 1
                 self._allowed = max(1.0, min(self._allowed, self._in_flight) / 2)
+
+    def begins_again(self) -> None:
+        """The server was away: allow one request, and more with each answer."""
+        with self._lock:
+            self._epoch += 1
+            self._allowed = 1.0
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class BadReply(Exception):
         out_of_money: Whether the account can't pay for any request.
         empty: Whether it is a reply in form, with no answer in it.
         unknown_bill: Whether it may have been billed all the same, and nobody knows how much.
+        own_fault: Whether it is this process that can't send anything.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class BadReply(Exception):
         out_of_money: bool = False,
         empty: bool = False,
         unknown_bill: bool = False,
+        own_fault: bool = False,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
@@ -65,6 +67,7 @@ class BadReply(Exception):
         self.out_of_money = out_of_money
         self.empty = empty
         self.unknown_bill = unknown_bill
+        self.own_fault = own_fault
 
     @property
     def is_overload(self) -> bool:

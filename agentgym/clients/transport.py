@@ -153,6 +153,27 @@ class LoopSession:
         except Exception as error:
             raise as_bad_reply(error) from error
 
+    async def probe(self) -> None:
+        """Ask whether the server is there and takes the key; that costs no tokens.
+
+        What a server has no route for tells nothing, but that it answers.
+
+        Raises:
+            BadReply: If it isn't or doesn't.
+        """
+        root = self._url.with_path(self._url.path.removesuffix("/v1/chat/completions"))
+        for url in (root / "health", self._url.parent.parent / "models"):
+            try:
+                headers = {"Authorization": self._basic or f"Bearer {self._key()}"}
+                async with self._http.get(url, headers=headers, allow_redirects=False) as response:
+                    data = await response.read()
+            except BadReply:
+                raise
+            except Exception as error:
+                raise as_bad_reply(error) from error
+            if response.status in (401, 403) or response.status >= 500:
+                raise status_error(response.status, response.headers, data, url)
+
     def _key(self) -> str:
         """Read at call time. Servers without authentication get a stand-in."""
         try:

@@ -1,0 +1,406 @@
+"""Several servers of one policy behind one client.
+
+Rollouts are limited by the policy's servers, so requests go where the episode's prefix is cached
+and a slot is free (`routing`), and what a server does wrong is mended by another one within the
+same call. Retries are made here and nowhere else; the call's deadline holds over all servers, its
+money is one budget's, and it is charged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from agentgym.client import Completion, Endpoint
+from agentgym.clients.calling import Call, CallingClient
+from agentgym.clients.failures import (
+    NEVER_ASKED,
+    as_error,
+    as_error_of_all,
+    checked_url,
+    words_of,
+)
+from agentgym.clients.limiter import Limiter
+from agentgym.clients.probing import Prober
+from agentgym.clients.replicas import Replica, ReplicaStatus, Seat, fault_of, name_of
+from agentgym.clients.reply import BadReply
+from agentgym.clients.routing import Router, sleep_until_revived
+from agentgym.clients.transport import Transport
+from agentgym.errors import ConfigError, EndpointError, unknown_name
+from agentgym.types import ToolSpec
+
+logger = logging.getLogger(__name__)
+
+_OF_ALL: Final = (
+    "model",
+    "role",
+    "prices",
+    "budget_usd",
+    "dialect",
+    "extra_body",
+    "deadline_s",
+    "max_retries",
+)
+"""Fields that say what the policy is, rather than where."""
+
+
+class BalancedClient(CallingClient[Seat]):
+    """A `ModelClient` for a policy that several servers have.
+
+    An episode stays with the server that has its prefix cached; new ones go where there is least to
+    do. A server that can't be reached is left out until it answers a probe, and its calls go to the
+    others at once. Servers may be added, removed and paused while calls are in flight.
+
+    Args:
+        replicas: The servers. They differ in where they are, in key, slots, pace and time-out only;
+            `max_concurrency` is what one of them works on at once.
+        rng: Jitter of the pauses.
+        sleep: Waits between attempts, and between probes.
+        clock: Seconds, rising.
+
+    Raises:
+        ConfigError: If there is none, two are the same, or they are of different policies.
+
+    Example:
+        >>> client = BalancedClient(Endpoint(base_url=url, model="policy") for url in urls)
+        >>> completion = await client.complete(messages, tools, sampling, session="episode-1")
+        >>> completion.replica
+        '10.0.0.2:8000'
+    """
+
+    def __init__(
+        self,
+        replicas: Iterable[Endpoint],
+        *,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        endpoints = list(replicas)
+        if not endpoints:
+            raise ConfigError("a balanced client needs at least one replica, got none")
+        self._tickets = itertools.count()
+        super().__init__(endpoints[0], rng=rng, sleep=sleep, clock=clock)
+        for endpoint in endpoints:
+            self.add(endpoint)
+
+    def _begin(self) -> None:
+        super()._begin()
+        known = list(getattr(self, "_router", ()))
+        self._router = Router(clock=self._clock)
+        self._prober = Prober(self._router, rng=self._rng, sleep=self._sleep)
+        for replica in known:  # in a forked process
+            self._admit(replica.endpoint, replica.weight_version, paused=replica.paused)
+
+    def __repr__(self) -> str:
+        return f"BalancedClient(model={self.endpoint.model!r})"
+
+    # --- the replicas -------------------------------------------------------------------------
+
+    def add(self, endpoint: Endpoint, *, weight_version: str | None = None) -> str:
+        """Send requests to one more server from now on.
+
+        Args:
+            endpoint: Where it is; policy, prices, budget and dialect are those of the others.
+            weight_version: The weights that it answers with, for the completions.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ConfigError: If it is there already, or serves another policy.
+        """
+        self._renewed()
+        checked_url(endpoint.base_url)
+        name = name_of(endpoint.base_url)
+        _check_same_policy(name, endpoint, self.endpoint)
+        if self._router.get(name) is not None:
+            raise ConfigError(f"replica {name} is there already; remove it first to change it")
+        self._admit(endpoint, weight_version, paused=False)
+        return name
+
+    async def remove(self, name: str, *, drain: bool = True) -> None:
+        """Send a server nothing further, and forget it.
+
+        Args:
+            name: Its name or base URL.
+            drain: Whether to wait for what is in flight there; else that goes to the others now.
+
+        Raises:
+            ConfigError: If there is no such server.
+        """
+        replica = self._found(name)
+        self._router.retire(replica)
+        if not drain:
+            self._router.cut_all(replica, "the replica was removed")
+        try:
+            await self._router.idle(replica)
+        finally:
+            self._router.drop(replica)
+            await self._prober.stop(replica)
+            await replica.transport.aclose()
+
+    def pause(self, name: str | None = None) -> None:
+        """Send a server nothing further until `resume`; what is in flight there goes on.
+
+        Calls that wait for it go to the others, or wait if there are none; that is no one's time.
+
+        Args:
+            name: Its name or base URL; None pauses all.
+
+        Raises:
+            ConfigError: If there is no such server.
+        """
+        for replica in self._named(name):
+            self._router.pause(replica)
+
+    def resume(self, name: str | None = None) -> None:
+        """Send a paused server requests again.
+
+        Args:
+            name: Its name or base URL; None resumes all, each with the calls that wait for it.
+
+        Raises:
+            ConfigError: If there is no such server.
+        """
+        self._router.resume(self._named(name))
+
+    async def idle(self, name: str | None = None) -> None:
+        """Wait until nothing is in flight at a paused server.
+
+        Args:
+            name: Its name or base URL; None is all.
+
+        Raises:
+            ConfigError: If there is no such server.
+        """
+        for replica in self._named(name):
+            await self._router.idle(replica)
+
+    def set_weight_version(self, name: str | None, version: str | None) -> None:
+        """Say which weights a server answers with from now on.
+
+        Args:
+            name: Its name or base URL; None is all.
+            version: What completions will carry as `weight_version`.
+
+        Raises:
+            ConfigError: If there is no such server.
+        """
+        for replica in self._named(name):
+            replica.weight_version = version
+
+    def status(self) -> tuple[ReplicaStatus, ...]:
+        """The servers as they are now."""
+        return tuple(replica.status() for replica in self._router)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a slot of any server."""
+        return self._router.waiting
+
+    async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
+        """Make one tiny request to every server to see that it, key and model are right.
+
+        Those that don't answer are left out until they do, with a warning.
+
+        Args:
+            tools: Sent along, to see that the servers take tools.
+
+        Raises:
+            EndpointError: If none answers; one line that says why.
+        """
+        self._renewed()
+        replicas = list(self._router)
+        found = await asyncio.gather(*(self._greet(replica, tools) for replica in replicas))
+        errors = [error for error in found if error is not None]
+        if errors and len(errors) == len(replicas):
+            raise errors[0] if len(errors) == 1 else self._none_answers(0)
+        for error in errors:
+            logger.warning("%r goes on without a replica: %s", self, error)
+
+    async def release(self, session: str) -> None:
+        """Forget a session: where it is, and its reasoning."""
+        self._router.release(session)
+        await super().release(session)
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections; calls in flight there end with an error.
+
+        Other loops' connections close with their loops. A closed client can be used again.
+        """
+        await self._scopes.aclose()
+        await self._prober.aclose()
+        for replica in self._router:
+            await replica.transport.aclose()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _admit(self, endpoint: Endpoint, weight_version: str | None, *, paused: bool) -> None:
+        replica = Replica(
+            endpoint,
+            limiter=Limiter(
+                endpoint.max_concurrency, endpoint.rate, clock=self._clock, sleep=self._sleep
+            ),
+            transport=Transport(endpoint, self._scopes),
+            weight_version=weight_version,
+        )
+        replica.paused = paused
+        self._router.add(replica)
+
+    def _found(self, name: str) -> Replica:
+        replica = self._router.get(name) or self._router.get(name_of(name))
+        if replica is None:
+            raise ConfigError(unknown_name("replica", name, [r.name for r in self._router]))
+        return replica
+
+    def _named(self, name: str | None) -> list[Replica]:
+        return list(self._router) if name is None else [self._found(name)]
+
+    async def _greet(self, replica: Replica, tools: Sequence[ToolSpec]) -> EndpointError | None:
+        if not replica.limiter.has_room:
+            return None  # it has answered, or others would wait elsewhere
+        call = self._hello(tools)
+        call.only_at = replica.name
+        try:
+            await self._charged(call)
+        except EndpointError as error:
+            return error
+        return None
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        return next(self._tickets)
+
+    async def _enter(self, call: Call, prompt_tokens: int, limit: float) -> Seat:
+        if self._router.away:
+            self._prober.tend()
+        most = prompt_tokens + (int(limit) if math.isfinite(limit) else 0)
+        call.seat = None
+        while True:
+            seat = await self._router.enter(
+                call.ticket,
+                call.session,
+                prompt_tokens=prompt_tokens,
+                most_tokens=limit,
+                avoid=call.tried,
+                only=call.only_at,
+            )
+            call.seat = seat
+            try:
+                seat.permit = await seat.replica.limiter.paced(most)
+            except BaseException:
+                self._router.leave(seat)
+                raise
+            if seat.replica.is_up or call.only_at:
+                break
+            self._router.leave(seat)  # it was paused meanwhile
+        seat.sent_at = self._clock()
+        seat.weight_version = seat.replica.weight_version
+        return seat
+
+    def _leave(self, seat: Seat) -> None:
+        self._router.leave(seat)
+
+    def _server(self, seat: Seat) -> Transport:
+        return seat.replica.transport
+
+    def _sending(self, seat: Seat, scope: asyncio.Timeout) -> None:
+        seat.can_be_cut(scope)
+
+    def _cut_because(self, seat: Seat) -> str | None:
+        return seat.cut_because
+
+    def _answered(self, seat: Seat, completion: Completion) -> Completion:
+        self._router.answered(seat, completion.usage)
+        sent, now = seat.weight_version, seat.replica.weight_version
+        version = sent if sent == now else f"{sent}->{now}"
+        seen = {"replica": seat.replica.name, "weight_version": version}
+        return completion.model_copy(update=seen)
+
+    def _failed(self, seat: Seat, failure: BadReply) -> None:
+        self._router.failed(seat, failure, words_of(failure, seat.replica.endpoint))
+        if self._router.away:
+            self._prober.tend()
+
+    async def _go_on(self, call: Call, failure: BadReply) -> None:
+        replica = call.seat.replica if call.seat is not None else None
+        if replica is not None:
+            call.said[replica.name] = failure
+        if replica is not None and self._goes_elsewhere(call, failure, replica):
+            call.tried.add(replica.name)
+            return
+        call.failures += 1
+        call.tried.clear()
+        left = call.failures <= self.endpoint.max_retries
+        try:
+            await self._pause(call, failure, attempts_left=left)
+        except BadReply:
+            raise self._error(call, failure, replica) from None
+
+    def _goes_elsewhere(self, call: Call, failure: BadReply, replica: Replica) -> bool:
+        """Whether the call is sent to another server at once; notes it if it counts as a retry.
+
+        One that is gone, or refuses, took nothing of the call, so the next one is not another try.
+        """
+        fault = fault_of(failure)
+        if call.only_at is not None or fault in ("request", "passing"):
+            return False
+        if self._clock() >= call.deadline:
+            return False
+        tried = {*call.tried, replica.name}
+        if not any(other.is_up and other.name not in tried for other in self._router):
+            return False
+        if fault in ("gone", "refused") or call.seat.cut_because is not None:
+            return True
+        call.failures += 1
+        return call.failures <= self.endpoint.max_retries
+
+    async def _nap(self, pause_s: float) -> None:
+        if not self._router.is_hopeless:
+            await self._sleep(pause_s)
+            return
+        await sleep_until_revived(self._router, asyncio.ensure_future(self._sleep(pause_s)))
+
+    def _error(self, call: Call, failure: BadReply, replica: Replica | None) -> EndpointError:
+        """What the caller is told, in the end."""
+        alone = replica is not None and len(list(self._router)) == 1
+        request_is_wrong = replica is not None and fault_of(failure) in ("request", "passing")
+        if replica is not None and (alone or request_is_wrong or call.only_at):
+            return as_error(
+                failure,
+                replica.endpoint,
+                attempts=call.attempts,
+                answered=replica.answered > 0,
+            )
+        return self._none_answers(call.attempts, call.said)
+
+    def _none_answers(
+        self, attempts: int, said: Mapping[str, BadReply] | None = None
+    ) -> EndpointError:
+        """Names every server with what it said: to this call if it was asked, or last."""
+        failures = {
+            replica.name: (said or {}).get(replica.name) or replica.last_failure or NEVER_ASKED
+            for replica in self._router
+        }
+        words = {r.name: words_of(failures[r.name], r.endpoint) for r in self._router}
+        return as_error_of_all(self.endpoint.model, failures, words, attempts=attempts)
+
+
+def _check_same_policy(name: str, given: Endpoint, known: Endpoint) -> None:
+    for field in _OF_ALL:
+        ours, theirs = getattr(given, field), getattr(known, field)
+        if ours != theirs:
+            # It may hold a key.
+            shown = "" if field == "extra_body" else f": it has {ours!r}, they have {theirs!r}"
+            raise ConfigError(
+                f"replica {name} differs from the others in {field}{shown}; replicas of one policy "
+                f"have the same {', '.join(_OF_ALL)}"
+            )

@@ -1,0 +1,482 @@
+"""Which server of a policy gets the next request.
+
+A server answers an episode's next turn the sooner for having answered the ones before: the prefix
+is in its cache. So an episode stays where it is, and a new one goes where there is least to do,
+counted in tokens: what is in flight there (prompts, as far as they aren't cached, and the output
+expected), and a turn's worth for every episode of its that is in a tool just now and will be back.
+
+A server is sent no more than it can work on at once (`max_concurrency`); the others wait here,
+where they can still go anywhere, rather than in its queue. Who waits for a server that is full goes
+elsewhere when that is clearly sooner: a free slot is there, and the wait of the whole line is
+`MOVING_PAYS` times what reading the prefix again takes. Two, since both are estimates, and a move
+costs twice: the new server computes what the old one had, and both caches hold it. A server that is
+away loses its episodes at once.
+
+Everything here is plain code under one lock; no step depends on how many calls wait, other than by
+the logarithm that a place in a line costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+
+from agentgym.clients.lines import Line, Waiter
+from agentgym.clients.pace import Pace
+from agentgym.clients.replicas import (
+    FIRST_PROBE_S,
+    LAST_PROBE_S,
+    MOST_STRIKES,
+    Replica,
+    Seat,
+    Session,
+    fault_of,
+)
+from agentgym.clients.reply import BadReply
+from agentgym.clients.waiting import Wake
+from agentgym.deadline import queued
+from agentgym.types import Usage
+
+MOVING_PAYS = 2.0
+"""Wait saved, as a multiple of the time to read the prefix again, for which a call moves."""
+_MOST_SESSIONS = 65_536
+"""More than are in progress at once; those that nobody released are forgotten at some point."""
+_STALE_S = 3600.0
+"""A session that was silent for so long counts as forgotten: no cache holds its prefix."""
+
+
+class Router:
+    """The servers of one policy, the calls in flight there, and those that wait.
+
+    Args:
+        clock: Seconds, rising.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.away: tuple[Replica, ...] = ()
+        """Servers that are ejected, suspect or asked for a pause; somebody has to see to them."""
+        self._replicas: dict[str, Replica] = {}
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._unbound = Line()
+        self._pace = Pace()
+        self._revival: set[Wake] = set()
+        # Reentrant: the garbage collector may end a call, and so free its seat, in here.
+        self.lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._replicas.values()))
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait."""
+        with self.lock:
+            return len(self._unbound) + sum(len(replica.line) for replica in self)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no server is there, or will be without a probe; paused ones will."""
+        return not any(r.is_up or r.state == "paused" for r in self._replicas.values())
+
+    # --- servers ------------------------------------------------------------------------------
+
+    def add(self, replica: Replica) -> None:
+        """Give it requests from now on."""
+        with self.lock:
+            self._replicas[replica.name] = replica
+            self._back(replica)
+
+    def get(self, name: str) -> Replica | None:
+        """The server of that name."""
+        return self._replicas.get(name)
+
+    def pause(self, replica: Replica) -> None:
+        """Give it no further request; what is in flight goes on."""
+        with self.lock:
+            replica.paused = True
+            self._serve_all()
+
+    def resume(self, replicas: Collection[Replica]) -> None:
+        """Give them requests again; all at once, so that each finds the calls that wait for it."""
+        with self.lock:
+            for replica in replicas:
+                replica.paused = False
+            for replica in replicas:
+                self._back(replica)
+
+    def retire(self, replica: Replica) -> None:
+        """Give it no further request, for good."""
+        with self.lock:
+            replica.leaving = True
+            for waiter in list(replica.line):
+                replica.line.leave(waiter)
+                self._unbound.push(waiter)
+            self._serve_all()
+            self._fail_if_hopeless()
+
+    def drop(self, replica: Replica) -> None:
+        """Forget it; nothing is in flight there."""
+        with self.lock:
+            self._replicas.pop(replica.name, None)
+            for session in [s for s in self._sessions.values() if s.home is replica]:
+                session.move(None)
+
+    async def idle(self, replica: Replica) -> None:
+        """Wait until nothing is in flight at a server."""
+        with self.lock:
+            if not replica.seats:
+                return
+            wake = Wake()
+            replica.idle_wakes.append(wake)
+        await wake.wait()
+
+    def cut_all(self, replica: Replica, because: str) -> None:
+        """End what is in flight at a server; its calls go elsewhere."""
+        with self.lock:
+            for seat in list(replica.seats):
+                seat.cut(because)
+
+    def eject(self, replica: Replica) -> None:
+        """Give a server no request until it has answered a probe."""
+        with self.lock:
+            if replica.ejected:
+                return
+            replica.ejected = True
+            self._serve_all()
+            self._fail_if_hopeless()
+            self._is_away(replica)
+
+    def lives(self, replica: Replica) -> None:
+        """It has answered a probe; if it was ejected, one request shows first whether it works."""
+        with self.lock:
+            replica.suspect = False
+            if not replica.ejected:
+                return
+            replica.ejected = False
+            replica.strikes = MOST_STRIKES - 1
+            replica.probe_s = min(LAST_PROBE_S, replica.probe_s * 2)
+            replica.limiter.begins_again()
+            self._back(replica)
+
+    async def revived(self) -> None:
+        """Wait until some server is back."""
+        wake = Wake()
+        with self.lock:
+            if not self.is_hopeless:
+                return
+            self._revival.add(wake)
+        try:
+            await wake.wait()
+        finally:
+            with self.lock:
+                self._revival.discard(wake)
+
+    def _back(self, replica: Replica) -> None:
+        if replica.is_up:
+            for wake in self._revival:
+                wake.up()
+            self._revival.clear()
+            self._serve(replica)
+
+    # --- calls --------------------------------------------------------------------------------
+
+    async def enter(
+        self,
+        ticket: int,
+        name: str | None,
+        *,
+        prompt_tokens: int,
+        most_tokens: float,
+        avoid: Collection[str] = (),
+        only: str | None = None,
+    ) -> Seat:
+        """Wait for a server's slot.
+
+        Args:
+            ticket: The call's place in the queue.
+            name: Its session; None if it has none.
+            prompt_tokens: As estimated from the request's length.
+            most_tokens: Output tokens allowed.
+            avoid: Names of servers that this call would rather not try again.
+            only: The server to take if it has room, whatever its state.
+
+        Raises:
+            BadReply: If there is no server to wait for.
+        """
+        with self.lock:
+            session = self._session(name)
+            replica = self._replicas.get(only) if only is not None else None
+            if replica is None or not replica.limiter.has_room:
+                replica = self._choice(session, avoid)
+            if replica is not None:
+                return self._seat(replica, session, prompt_tokens, most_tokens)
+            if self.is_hopeless:
+                raise _nobody()
+            waiter = Waiter(ticket, session, prompt_tokens=prompt_tokens, most_tokens=most_tokens)
+            home = session.home if session is not None else None
+            if home is None or home.name in avoid or home.name not in self._replicas:
+                self._unbound.push(waiter)
+            else:
+                home.line.push(waiter)
+                self._serve_all()
+        return await self._waited(waiter)
+
+    async def _waited(self, waiter: Waiter) -> Seat:
+        try:
+            with queued():
+                await waiter.wake.wait()
+        except BaseException:
+            with self.lock:
+                if waiter.line is not None:
+                    waiter.line.leave(waiter)
+                if waiter.seat is not None:
+                    self.leave(waiter.seat)
+            raise
+        if waiter.failure is not None:
+            raise waiter.failure
+        assert waiter.seat is not None
+        return waiter.seat
+
+    def leave(self, seat: Seat) -> None:
+        """A request is over, however it ended."""
+        with self.lock:
+            replica = seat.replica
+            if seat not in replica.seats:
+                return
+            replica.seats.discard(seat)
+            replica.outstanding_tokens -= seat.tokens
+            if seat.session is not None:
+                seat.session.count(-1)
+            replica.limiter.leave()
+            if not replica.seats:
+                for wake in replica.idle_wakes:
+                    wake.up()
+                replica.idle_wakes.clear()
+            self._serve(replica)
+
+    def answered(self, seat: Seat, usage: Usage | None) -> None:
+        """A server has answered, and counted so many tokens."""
+        with self.lock:
+            replica = seat.replica
+            replica.answered += 1
+            replica.strikes = 0
+            replica.probe_s = FIRST_PROBE_S
+            seconds = self._clock() - seat.sent_at
+            known = replica.answer_s
+            replica.answer_s = seconds if known is None else known + (seconds - known) / 16
+            total = None
+            if usage is not None:
+                total = usage.prompt_tokens + usage.completion_tokens
+                replica.prompt_tokens += usage.prompt_tokens
+                replica.cached_tokens += usage.cached_tokens
+                self._learn(
+                    seat, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds
+                )
+                if seat.session is not None and seat.session.home is replica:
+                    seat.session.known_tokens = total
+            if seat.permit is not None:
+                replica.limiter.answered(seat.permit, tokens=total)
+            self._serve(replica)
+
+    def failed(self, seat: Seat, failure: BadReply, error: str) -> None:
+        """A server has not answered.
+
+        Args:
+            seat: The request's.
+            failure: What happened.
+            error: The same, without secrets.
+        """
+        with self.lock:
+            replica = seat.replica
+            replica.failed += 1
+            replica.last_failure, replica.last_error = failure, error
+            fault = fault_of(failure)
+            if fault == "busy" and seat.permit is not None:
+                replica.limiter.overloaded(seat.permit, retry_after_s=failure.retry_after_s)
+                if replica.limiter.paused_s:
+                    self._is_away(replica)
+            elif fault in ("gone", "refused"):
+                self.eject(replica)
+            elif fault == "shaky" and seat.cut_because is None and not replica.ejected:
+                replica.strikes += 1
+                if replica.strikes >= MOST_STRIKES:
+                    self.eject(replica)
+                else:
+                    replica.suspect = True
+                    self._is_away(replica)
+
+    def is_dead(self, replica: Replica, failure: BadReply, error: str) -> None:
+        """It has not answered a probe; what is in flight there will not be answered either.
+
+        Args:
+            replica: The server.
+            failure: What the probe came to.
+            error: The same, without secrets.
+        """
+        with self.lock:
+            replica.last_failure, replica.last_error = failure, error
+            replica.suspect = False
+            replica.probe_s = min(LAST_PROBE_S, replica.probe_s * 2)
+            self.eject(replica)
+            self.cut_all(replica, f"the replica died: {error}")
+
+    def is_back(self, replica: Replica) -> None:
+        """A pause is over, or a server that was ejected is back."""
+        with self.lock:
+            self.away = tuple(other for other in self.away if other is not replica)
+            self._serve(replica)
+
+    def release(self, name: str) -> None:
+        """Forget a session."""
+        with self.lock:
+            session = self._sessions.pop(name, None)
+            if session is not None:
+                session.move(None)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _is_away(self, replica: Replica) -> None:
+        if replica not in self.away:
+            self.away = (*self.away, replica)
+
+    def _session(self, name: str | None) -> Session | None:
+        if name is None:
+            return None
+        now = self._clock()
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions[name] = Session(name)
+        else:
+            self._sessions.move_to_end(name)
+        session.used_at = now
+        self._forget_old(now)
+        return session
+
+    def _forget_old(self, now: float) -> None:
+        oldest = next(iter(self._sessions.values()))
+        while len(self._sessions) > _MOST_SESSIONS or oldest.used_at < now - _STALE_S:
+            self._sessions.popitem(last=False)
+            oldest.move(None)
+            oldest = next(iter(self._sessions.values()))
+
+    def _choice(self, session: Session | None, avoid: Collection[str]) -> Replica | None:
+        """The server to send to at once; None if the call has to wait."""
+        home = session.home if session is not None else None
+        if home is not None and home.is_up and home.name not in avoid:
+            # Whether it is better off elsewhere is seen once it is in the line.
+            return home if home.limiter.has_room else None
+        return self._least(avoid) or self._least(())
+
+    def _least(self, avoid: Collection[str]) -> Replica | None:
+        """The server with room that has least to do."""
+        best, least = None, 0.0
+        for replica in self._replicas.values():
+            if replica.is_up and replica.limiter.has_room and replica.name not in avoid:
+                load = self._load(replica)
+                if best is None or load < least:
+                    best, least = replica, load
+        return best
+
+    def _load(self, replica: Replica) -> float:
+        """Tokens in flight and expected back, for the size of the server."""
+        resting = replica.sessions - replica.busy_sessions
+        tokens = replica.outstanding_tokens + resting * self._pace.turn_tokens
+        return tokens / replica.limiter.most
+
+    def _seat(
+        self, replica: Replica, session: Session | None, prompt_tokens: int, most_tokens: float
+    ) -> Seat:
+        """Take a slot of a server that has room."""
+        taken = replica.limiter.take()
+        assert taken
+        tokens = self._pace.output_tokens(most_tokens)
+        prompt = self._pace.prompt_tokens(prompt_tokens)
+        if session is not None:
+            session.move(replica)
+            session.count(1)
+            tokens += max(0, prompt - session.known_tokens)
+        else:
+            tokens += prompt
+        seat = Seat(replica, session, prompt_tokens=prompt_tokens, tokens=tokens)
+        replica.outstanding_tokens += tokens
+        replica.seats.add(seat)
+        return seat
+
+    def _learn(self, seat: Seat, prompt: int, cached: int, completion: int, seconds: float) -> None:
+        session = seat.session
+        known = session.known_tokens if session is not None else 0
+        fresh = max(0, prompt - max(cached, known))
+        self._pace.learn(
+            estimated=seat.prompt_tokens,
+            prompt=prompt,
+            fresh=fresh,
+            completion=completion,
+            seconds=seconds,
+        )
+
+    def _serve_all(self) -> None:
+        for replica in self._replicas.values():
+            self._serve(replica)
+
+    def _serve(self, replica: Replica) -> None:
+        """Fill a server's free slots with calls that wait."""
+        while replica.is_up and replica.limiter.has_room:
+            waiter = self._next_for(replica)
+            if waiter is None:
+                return
+            assert waiter.line is not None
+            waiter.line.leave(waiter)
+            waiter.seat = self._seat(
+                replica, waiter.session, waiter.prompt_tokens, waiter.most_tokens
+            )
+            if not waiter.wake.up():  # its loop is closed, and the call with it
+                self.leave(waiter.seat)
+
+    def _next_for(self, replica: Replica) -> Waiter | None:
+        """Who may have a free slot of a server: its own calls and those of nobody, in order."""
+        lines = [replica.line, self._unbound]
+        lines += [other.line for other in self._replicas.values() if not other.is_up]
+        firsts = [waiter for line in lines if (waiter := line.first()) is not None]
+        if firsts:
+            return min(firsts, key=lambda waiter: waiter.ticket)
+        return self._overflow_for(replica)
+
+    def _overflow_for(self, replica: Replica) -> Waiter | None:
+        """The first in the longest line of another server, if moving it pays."""
+        longest, waits_s = None, 0.0
+        for other in self._replicas.values():
+            if other is not replica and len(other.line) and other.wait_s() > waits_s:
+                longest, waits_s = other, other.wait_s()
+        waiter = longest.line.first() if longest is not None else None
+        if waiter is None or waiter.session is None:
+            return waiter
+        again_s = self._pace.prefill_s(waiter.session.known_tokens)
+        return waiter if waits_s > MOVING_PAYS * again_s else None
+
+    def _fail_if_hopeless(self) -> None:
+        """Tell everybody who waits that there is nobody left to wait for."""
+        if not self.is_hopeless:
+            return
+        for line in (self._unbound, *(replica.line for replica in self._replicas.values())):
+            for waiter in list(line):
+                line.leave(waiter)
+                waiter.failure = _nobody()
+                waiter.wake.up()
+
+
+def _nobody() -> BadReply:
+    return BadReply("no replica is there", retryable=True, unreachable=True)
+
+
+async def sleep_until_revived(router: Router, sleeping: asyncio.Future[None]) -> None:
+    """Sleep, but no longer than until a server is back."""
+    revived = asyncio.ensure_future(router.revived())
+    try:
+        await asyncio.wait((revived, sleeping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (revived, sleeping):
+            task.cancel()
+        await asyncio.gather(revived, sleeping, return_exceptions=True)
