@@ -8,29 +8,28 @@ What a real engine takes beyond that is its own cost.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from agentgym.client import Endpoint
+from agentgym.clients import BalancedClient
+from agentgym.clients.replicas import Seat, name_of
 from agentgym.testing.fleet.prefix import Prompt
-from agentgym.testing.fleet.replica import (
-    FleetStatistics,
-    Job,
-    Replicas,
-    ReplicaSpec,
-)
+from agentgym.testing.fleet.replica import FleetStatistics, Job, Replicas, ReplicaSpec
+from agentgym.testing.fleet.simulated_time import LoopTimers, run_simulated
 from agentgym.testing.fleet.workload import Workload
-from agentgym.types import Message, Record
+from agentgym.types import Message, Record, Usage
 
 
-class Router(Protocol):
-    """Decides which server gets a request."""
+class Routing(Protocol):
+    """Decides which server gets a request, and when."""
 
-    def begin(self, episode: int, prompt_tokens: int) -> int:
-        """A request is about to be sent; the index of its server."""
+    async def enter(self, episode: int, prompt: Prompt) -> int:
+        """Wait until a request may be sent; the index of its server."""
 
-    def end(self, episode: int, completion_tokens: int) -> None:
+    def leave(self, episode: int, job: Job) -> None:
         """The episode's request was answered."""
 
     def over(self, episode: int) -> None:
@@ -50,15 +49,59 @@ class EqualAssignment:
         self._n = n
         self._assigned: dict[int, int] = {}
 
-    def begin(self, episode: int, prompt_tokens: int) -> int:
-        """See `Router`."""
+    async def enter(self, episode: int, prompt: Prompt) -> int:
+        """See `Routing`."""
         return self._assigned.setdefault(episode, len(self._assigned) % self._n)
 
-    def end(self, episode: int, completion_tokens: int) -> None:
-        """See `Router`."""
+    def leave(self, episode: int, job: Job) -> None:
+        """See `Routing`."""
 
     def over(self, episode: int) -> None:
-        """See `Router`."""
+        """See `Routing`."""
+
+
+class Balanced:
+    """The routing of `BalancedClient`: its own code, told of simulated servers.
+
+    Args:
+        slots: What each server is sent at once: the endpoints' `max_concurrency`.
+    """
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        endpoints = [
+            Endpoint(base_url=f"http://replica-{k}/v1", model="simulated", max_concurrency=most)
+            for k, most in enumerate(slots)
+        ]
+        self._clock = asyncio.get_running_loop().time
+        # A client that never sends anything: only its decisions are wanted.
+        self._router = BalancedClient(endpoints, clock=self._clock)._router
+        self._index = {name_of(endpoint.base_url): k for k, endpoint in enumerate(endpoints)}
+        self._tickets = itertools.count()
+        self._seats: dict[int, Seat] = {}
+
+    async def enter(self, episode: int, prompt: Prompt) -> int:
+        """See `Routing`."""
+        seat = await self._router.enter(
+            next(self._tickets), str(episode), prompt_tokens=prompt.tokens, most_tokens=4096
+        )
+        seat.sent_at = self._clock()
+        self._seats[episode] = seat
+        return self._index[seat.replica.name]
+
+    def leave(self, episode: int, job: Job) -> None:
+        """See `Routing`."""
+        seat = self._seats.pop(episode)
+        usage = Usage(
+            prompt_tokens=job.prompt.tokens,
+            cached_tokens=job.cached_tokens,
+            completion_tokens=job.completion_tokens,
+        )
+        self._router.answered(seat, usage)
+        self._router.leave(seat)
+
+    def over(self, episode: int) -> None:
+        """See `Routing`."""
+        self._router.release(str(episode))
 
 
 class SimulatedRun(Record):
@@ -69,51 +112,10 @@ class SimulatedRun(Record):
     statistics: FleetStatistics
 
 
-class SimulatedTimers:
-    """Time that jumps from one timer to the next."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._order = count()
-        self._heap: list[tuple[float, int, SimulatedHandle]] = []
-
-    def now(self) -> float:
-        """Virtual seconds."""
-        return self._now
-
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Any:
-        """Call back after a while."""
-        handle = SimulatedHandle(callback, args)
-        heapq.heappush(self._heap, (self._now + delay_s, next(self._order), handle))
-        return handle
-
-    def run(self) -> None:
-        """Let all timers go off, also those set meanwhile."""
-        while self._heap:
-            self._now, _, handle = heapq.heappop(self._heap)
-            if not handle.cancelled:
-                handle.callback(*handle.args)
-
-
-class SimulatedHandle:
-    """A timer of `SimulatedTimers`."""
-
-    __slots__ = ("args", "callback", "cancelled")
-
-    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.callback = callback
-        self.args = args
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """Let it not go off."""
-        self.cancelled = True
-
-
 def simulate(
     workload: Workload,
     specs: Sequence[ReplicaSpec],
-    router: Router,
+    routing: Callable[[], Routing],
     *,
     episodes: Iterable[int],
     concurrency: int,
@@ -124,41 +126,49 @@ def simulate(
     Args:
         workload: What is played.
         specs: One per server.
-        router: Decides which server gets a request.
+        routing: Makes what decides which server gets a request, in simulated time.
         episodes: Which, in the order in which they begin.
         concurrency: How many at once.
         tools: OpenAI tool list, as the environment has it; it is part of the prompts.
     """
-    timers = SimulatedTimers()
-    replicas = Replicas(specs, timers)
-    left = iter(episodes)
 
-    def begin_next() -> None:
-        if (number := next(left, None)) is not None:
-            messages = list(workload.opening(number))
-            ask(number, 0, messages)
+    async def run() -> SimulatedRun:
+        loop = asyncio.get_running_loop()
+        replicas = Replicas(specs, LoopTimers(loop))
+        route, left = routing(), iter(episodes)
 
-    def ask(number: int, turn: int, messages: list[Message]) -> None:
+        async def play_on(left: Iterator[int]) -> None:
+            for number in left:
+                await _play(number, workload, replicas, route, tools)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(play_on(left))
+        return SimulatedRun(wall_s=loop.time(), statistics=replicas.statistics())
+
+    return run_simulated(run())
+
+
+async def _play(
+    number: int,
+    workload: Workload,
+    replicas: Replicas,
+    routing: Routing,
+    tools: Sequence[Mapping[str, Any]],
+) -> None:
+    """Play one episode."""
+    messages: list[Message] = list(workload.opening(number))
+    for turn in range(workload.turns(number)):
         prompt = Prompt(messages, tools)
-        index = router.begin(number, prompt.tokens)
-
-        def answered(job: Job) -> None:
-            router.end(number, job.completion_tokens)
-            if not job.answer.get("tool_calls"):
-                router.over(number)
-                begin_next()
-                return
-            observation = {"role": "tool", "content": workload.observation(number, turn)}
-            longer = [*messages, job.answer, observation]
-            tool_s = workload.turn(number, turn).tool_s
-            timers.call_later(tool_s, ask, number, turn + 1, longer)
-
-        replicas.each[index].submit(Job(prompt, workload.answer(number, turn), answered))
-
-    for _ in range(concurrency):
-        begin_next()
-    timers.run()
-    return SimulatedRun(wall_s=timers.now(), statistics=replicas.statistics())
+        index = await routing.enter(number, prompt)
+        done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        job = Job(prompt, workload.answer(number, turn), done.set_result)
+        replicas.each[index].submit(job)
+        await done
+        routing.leave(number, job)
+        messages += [job.answer, {"role": "tool", "content": workload.observation(number, turn)}]
+        await asyncio.sleep(workload.turn(number, turn).tool_s)
+    routing.over(number)
 
 
 class LowerBound(Record):

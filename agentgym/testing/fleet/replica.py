@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field
 
 from agentgym.testing.fleet.prefix import PrefixCache, Prompt
+from agentgym.testing.fleet.simulated_time import Handle, LoopTimers
 from agentgym.types import Finite, Record
 
 
@@ -96,23 +97,6 @@ class FleetStatistics(Record):
         """Share of the slots' time in which they were taken."""
         capacity = self.total("slots") * self.elapsed_s
         return self.total("slot_s") / capacity if capacity else 0.0
-
-
-class Handle(Protocol):
-    """A timer."""
-
-    def cancel(self) -> Any:
-        """Let it not go off."""
-
-
-class Timers(Protocol):
-    """A clock, and calls at a time of it."""
-
-    def now(self) -> float:
-        """Virtual seconds."""
-
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        """Call back after a while."""
 
 
 class Job:
@@ -287,7 +271,7 @@ class Replicas:
         timers: Their clock.
     """
 
-    def __init__(self, specs: Sequence[ReplicaSpec], timers: Timers) -> None:
+    def __init__(self, specs: Sequence[ReplicaSpec], timers: LoopTimers) -> None:
         rooms = [spec.cache_tokens for spec in specs]
         room = None if None in rooms else sum(r for r in rooms if r is not None)
         self.timers = timers

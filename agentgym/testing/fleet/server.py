@@ -11,40 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from agentgym.errors import ConfigError
 from agentgym.testing.fleet.http import Connection, Policy
 from agentgym.testing.fleet.replica import (
     FleetStatistics,
-    Handle,
     Replica,
     Replicas,
     ReplicaSpec,
 )
+from agentgym.testing.fleet.simulated_time import LoopTimers
 from agentgym.testing.fleet.workload import Workload
 
 _BACKLOG = 4096
-
-
-class LoopTimers:
-    """Timers of the running event loop, on which virtual time passes at its own speed.
-
-    Args:
-        speed: Virtual seconds per second.
-    """
-
-    def __init__(self, speed: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._speed = speed
-
-    def now(self) -> float:
-        """Virtual seconds."""
-        return self._loop.time() * self._speed
-
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        """Call back after some virtual seconds."""
-        return self._loop.call_later(delay_s / self._speed, callback, *args)
 
 
 class SimulatedFleet:
@@ -108,7 +87,7 @@ class SimulatedFleet:
 
     async def start(self) -> None:
         """Listen, each server on a port of its own."""
-        self._replicas = Replicas(self._specs, LoopTimers(self.speed))
+        self._replicas = Replicas(self._specs, LoopTimers(asyncio.get_running_loop(), self.speed))
         self._listeners = [
             _Listener(replica, self._policy, self.model) for replica in self._replicas.each
         ]

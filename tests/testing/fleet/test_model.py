@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from agentgym.testing.fleet import ReplicaSpec, SimulatedFleet, Workload
-from agentgym.testing.fleet.model import EqualAssignment, lower_bound, simulate
+from agentgym.testing.fleet.model import Balanced, EqualAssignment, lower_bound, simulate
 
 WORKLOAD = Workload(
     turns_median=2,
@@ -30,7 +30,11 @@ SPEC = ReplicaSpec(slots=1, prefill_tokens_per_s=10, decode_tokens_per_s=10)
 
 def played(n, episodes, concurrency, spec=SPEC):
     return simulate(
-        WORKLOAD, [spec] * n, EqualAssignment(n), episodes=range(episodes), concurrency=concurrency
+        WORKLOAD,
+        [spec] * n,
+        lambda: EqualAssignment(n),
+        episodes=range(episodes),
+        concurrency=concurrency,
     )
 
 
@@ -70,13 +74,36 @@ def test_the_lower_bound_is_work_over_capacity_or_the_longest_episode():
     assert lower_bound(WORKLOAD, wide, episodes=range(2)).wall_s == pytest.approx(10.4)
 
 
-def test_no_routing_beats_the_lower_bound():
-    workload = Workload()
-    for n in (1, 3):
-        specs = [ReplicaSpec(slots=4)] * n
-        episodes = range(100)
-        run = simulate(workload, specs, EqualAssignment(n), episodes=episodes, concurrency=50)
-        assert run.wall_s >= lower_bound(workload, specs, episodes=episodes).wall_s
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("routing", ["equal", "balanced"])
+def test_no_routing_beats_the_lower_bound(n, routing):
+    made = {"equal": lambda: EqualAssignment(n), "balanced": lambda: Balanced([4] * n)}
+    workload, specs, episodes = Workload(), [ReplicaSpec(slots=4)] * n, range(100)
+    run = simulate(workload, specs, made[routing], episodes=episodes, concurrency=50)
+    assert run.wall_s >= lower_bound(workload, specs, episodes=episodes).wall_s
+    assert run.statistics.total("completed") == sum(map(workload.turns, episodes))
+
+
+def test_our_routing_leaves_no_slot_free_while_others_wait_and_keeps_the_prefixes():
+    specs = [ReplicaSpec(slots=4)] * 8
+    slow = [ReplicaSpec(slots=4, decode_tokens_per_s=50)] * 2
+    for fleet in (specs, [*specs[:6], *slow]):
+        run = simulate(
+            Workload(), fleet, lambda: Balanced([4] * 8), episodes=range(256), concurrency=256
+        )
+        assert run.statistics.total("idle_while_queued_s") == pytest.approx(0.0)
+        assert run.statistics.total("spare_slot_s") == pytest.approx(0.0)
+        assert run.statistics.hit_share > 0.95
+
+
+def test_our_routing_is_worth_most_where_servers_differ():
+    fleet = [ReplicaSpec(slots=4)] * 6 + [ReplicaSpec(slots=4, decode_tokens_per_s=50)] * 2
+    made = {"equal": lambda: EqualAssignment(8), "balanced": lambda: Balanced([4] * 8)}
+    walls = {
+        name: simulate(Workload(), fleet, make, episodes=range(256), concurrency=256).wall_s
+        for name, make in made.items()
+    }
+    assert walls["balanced"] < 0.85 * walls["equal"]
 
 
 async def play_on(url, workload, episode, http):
@@ -89,16 +116,20 @@ async def play_on(url, workload, episode, http):
         messages += [answer, {"role": "tool", "content": workload.observation(episode, turn)}]
 
 
-async def test_the_servers_count_the_same_tokens_as_the_model():
+def test_the_servers_count_the_same_tokens_as_the_model():
     workload, specs, episodes = Workload(), [ReplicaSpec(slots=4)] * 2, range(12)
-    run = simulate(workload, specs, EqualAssignment(2), episodes=episodes, concurrency=1)
-    async with (
-        SimulatedFleet(2, replica=specs, workload=workload, speed=2000) as fleet,
-        aiohttp.ClientSession() as http,
-    ):
-        for episode in episodes:
-            await play_on(fleet.urls[episode % 2], workload, episode, http)
-        real = fleet.statistics()
+    run = simulate(workload, specs, lambda: EqualAssignment(2), episodes=episodes, concurrency=1)
+
+    async def really():
+        async with (
+            SimulatedFleet(2, replica=specs, workload=workload, speed=2000) as fleet,
+            aiohttp.ClientSession() as http,
+        ):
+            for episode in episodes:
+                await play_on(fleet.urls[episode % 2], workload, episode, http)
+            return fleet.statistics()
+
+    real = asyncio.run(really())
     for name in ("requests", "prompt_tokens", "cached_tokens", "completion_tokens"):
         modelled = [getattr(replica, name) for replica in run.statistics.replicas]
         assert [getattr(replica, name) for replica in real.replicas] == modelled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentgym.testing.fleet.model import SimulatedTimers
 from agentgym.testing.fleet.prefix import Prompt
 from agentgym.testing.fleet.replica import Job, Replicas, ReplicaSpec
+from agentgym.testing.fleet.simulated_time import LoopTimers, SimulatedLoop
 
 SPEC = ReplicaSpec(slots=1, prefill_tokens_per_s=10, decode_tokens_per_s=10)
 
@@ -15,7 +15,8 @@ class Bench:
     """Servers in simulated time, and when each request was answered."""
 
     def __init__(self, *specs):
-        self.timers = SimulatedTimers()
+        self.loop = SimulatedLoop()
+        self.timers = LoopTimers(self.loop)
         self.replicas = Replicas(specs, self.timers)
         self.done = {}
 
@@ -29,7 +30,10 @@ class Bench:
             jobs.append(Job(prompt, answer, lambda job: self.done.update({name: self.now()})))
             self.replicas.each[index].submit(jobs[0])
 
-        self.timers.call_later(at, submit)
+        if at:
+            self.timers.call_later(at, submit)
+        else:
+            submit()
         return jobs
 
     def at(self, when, call, *args):
@@ -39,7 +43,9 @@ class Bench:
         return self.timers.now()
 
     def run(self):
-        self.timers.run()
+        with pytest.raises(RuntimeError, match="no timer is set"):
+            self.loop.run_forever()  # until nothing is left to happen
+        self.loop.close()
         return self.replicas.statistics()
 
 
@@ -116,7 +122,7 @@ def test_a_dead_server_loses_everything_and_is_not_idle():
     bench.ask("b")
     bench.at(1.5, lambda: bench.replicas.each[0].die())
     bench.ask("c", index=1, at=2.0, completion_tokens=50)
-    bench.ask("d", index=1, at=2.0)
+    bench.ask("d", index=1, at=2.1)
     bench.at(5.0, lambda: bench.replicas.each[0].resume())
     first, second = bench.run().replicas
     assert set(bench.done) == {"c", "d"}
