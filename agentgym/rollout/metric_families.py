@@ -50,8 +50,9 @@ def _per_stage(field: str) -> Callable[[EngineStatus], Iterable[Value]]:
 
 
 def _per_replica(field: str) -> Callable[[EngineStatus], Iterable[Value]]:
+    """A field of `agentgym.clients.ReplicaStatus`."""
     return lambda status: [
-        ((str(replica.get("name", "")),), float(replica[field]))
+        ((str(replica["name"]),), float(replica[field]))
         for replica in status.replicas
         if replica.get(field) is not None
     ]
@@ -155,6 +156,18 @@ COUNTERS = (
         ("role",),
     ),
     Family(
+        "agentgym_replica_answers",
+        "Answers of a server of the policy, since it joined.",
+        _per_replica("answered"),
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_failures",
+        "Requests that a server of the policy didn't answer, since it joined.",
+        _per_replica("failed"),
+        ("replica",),
+    ),
+    Family(
         "agentgym_run_seconds",
         "Seconds during which a run was going on.",
         _one(lambda status: status.elapsed_s),
@@ -191,6 +204,42 @@ GAUGES = (
         "How late the event loop came to what was due, over the last minute.",
         _lag,
         ("quantile",),
+    ),
+    Family(
+        "agentgym_replica_ready",
+        "Whether a server of the policy gets requests: 1, or 0 if it is paused, leaving or dead.",
+        lambda s: [((str(r["name"]),), float(r["state"] == "ready")) for r in s.replicas],
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_in_flight",
+        "Requests that a server of the policy works on.",
+        _per_replica("in_flight"),
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_capacity",
+        "Requests that a server of the policy may be sent at once.",
+        _per_replica("capacity"),
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_queue",
+        "Calls that wait for the server that holds their prefix.",
+        _per_replica("waiting"),
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_outstanding_tokens",
+        "Tokens in flight at a server: uncached prompt, and the output expected.",
+        _per_replica("outstanding_tokens"),
+        ("replica",),
+    ),
+    Family(
+        "agentgym_replica_cached_ratio",
+        "Share of the prompt tokens that a server had cached.",
+        _per_replica("cached_share"),
+        ("replica",),
     ),
     Family(
         "agentgym_abandoned_threads",

@@ -17,8 +17,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pydantic import BaseModel
-
 from agentgym.rollout.backend import Backend
 from agentgym.rollout.progress import Noting, Progress, Ticking
 from agentgym.rollout.stages import Stages
@@ -208,6 +206,10 @@ class Observer:
 
     def _replicas(self) -> tuple[dict[str, Any], ...]:
         """What a client of several replicas tells of each."""
+        from agentgym.clients.replicas import ReplicaStatus
+
         ask = getattr(self._client, "status", None)
         told = ask() if callable(ask) else ()
-        return tuple(each.model_dump(mode="json") for each in told if isinstance(each, BaseModel))
+        if not isinstance(told, tuple):  # of some other client, about something else
+            return ()
+        return tuple(r.model_dump(mode="json") for r in told if isinstance(r, ReplicaStatus))

@@ -213,7 +213,7 @@ class EngineStatus(Record):
             " · ".join(_stage_text(stage) for stage in self.stages),
             _speed_line(self),
             usage_text(self.usage),
-            " · ".join(_replica_text(replica) for replica in self.replicas),
+            _replicas_line(self.replicas),
             "oldest: " + "; ".join(map(str, self.oldest[:3])) if self.oldest else "",
         )
         return "\n".join(line for line in lines if line)
@@ -310,9 +310,17 @@ def _speed_line(status: EngineStatus) -> str:
     return " · ".join(parts)
 
 
-def _replica_text(replica: Mapping[str, Any]) -> str:
-    """A replica in a few words, whatever its client tells of it."""
-    told = {key: value for key, value in replica.items() if value not in (None, "", 0, False, {})}
-    name = told.pop("name", None) or told.pop("base_url", "replica")
-    facts = (f"{key} {value}" for key, value in told.items() if not isinstance(value, dict | list))
-    return f"{name}: {', '.join(facts)}"
+def _replicas_line(replicas: Sequence[Mapping[str, Any]]) -> str:
+    """How many servers of the policy answer, how evenly they are used, and which don't answer."""
+    if not replicas:
+        return ""
+    ready = [replica for replica in replicas if replica.get("state", "ready") == "ready"]
+    loads = sorted(int(replica.get("in_flight", 0)) for replica in ready)
+    text = f"replicas {len(ready)}/{len(replicas)} ready"
+    if loads:
+        text += f", {loads[0]} to {loads[-1]} requests in flight each"
+    for replica in replicas:
+        if replica not in ready:
+            error = f" ({replica['last_error']})" if replica.get("last_error") else ""
+            text += f"; {replica.get('name')} {replica.get('state')}{error}"
+    return text
