@@ -68,7 +68,7 @@ def session_router(sessions: Sessions) -> APIRouter:
     )
 
     @router.post("", response_model=SessionView, status_code=HTTPStatus.CREATED)
-    async def create(ask: CreateSession, caller: Asking) -> Response:
+    async def create_session(ask: CreateSession, caller: Asking) -> Response:
         """Make an environment. A repeated `key` gives the session that is there."""
         session = await sessions.create(ask, caller)
         if ask.reset is not None and session.episode is None:
@@ -81,39 +81,39 @@ def session_router(sessions: Sessions) -> APIRouter:
         return _json(session.view(), HTTPStatus.CREATED)
 
     @router.get("", response_model=SessionList)
-    async def listed(caller: Asking) -> Response:
+    async def list_sessions(caller: Asking) -> Response:
         """Your sessions, the latest first."""
         views = tuple(session.view(brief=True) for session in sessions.of(caller.name))
         return _json(SessionList(sessions=views))
 
     @router.get("/{session_id}", response_model=SessionView)
-    async def look(session_id: str, caller: Asking) -> Response:
+    async def get_session(session_id: str, caller: Asking) -> Response:
         """A session: its tools, the conversation so far, the last result."""
         session = sessions.find(session_id, caller.name)
         session.touch()
         return _json(session.view())
 
     @router.post("/{session_id}/reset", response_model=EpisodeStart)
-    async def reset(
+    async def reset_session(
         session_id: str, caller: Asking, ask: Annotated[ResetEpisode | None, Body()] = None
     ) -> Response:
         """Start an episode, as `env.reset(seed=…, options=…)`."""
         return _json(await sessions.find(session_id, caller.name).reset(ask or ResetEpisode()))
 
     @router.post("/{session_id}/step", response_model=TurnResult)
-    async def step(session_id: str, ask: TakeTurn, caller: Asking) -> Response:
+    async def step_session(session_id: str, ask: TakeTurn, caller: Asking) -> Response:
         """Take one turn, as `env.step(action)`; repeated, it is answered as before."""
         if nests_too_deep(ask.action, _MAX_LEVELS):
             raise ServiceFault(422, "bad_action", f"the action nests over {_MAX_LEVELS} levels")
         return _json(await sessions.find(session_id, caller.name).step(ask))
 
     @router.post("/{session_id}/truncate", response_model=TurnResult)
-    async def truncate(session_id: str, ask: CutEpisode, caller: Asking) -> Response:
+    async def truncate_session(session_id: str, ask: CutEpisode, caller: Asking) -> Response:
         """End the episode because of a limit of yours; it is still judged."""
         return _json(await sessions.find(session_id, caller.name).truncate(ask))
 
     @router.get("/{session_id}/trace", response_model=Trace)
-    async def trace(session_id: str, caller: Asking) -> Response:
+    async def get_session_trace(session_id: str, caller: Asking) -> Response:
         """The full record of the episode, once it is over."""
         session = sessions.find(session_id, caller.name)
         session.touch()
@@ -121,12 +121,12 @@ def session_router(sessions: Sessions) -> APIRouter:
         return Response(found.to_json_line(), media_type="application/json")
 
     @router.post("/{session_id}/keepalive", response_model=Alive)
-    async def keepalive(session_id: str, caller: Asking) -> Response:
+    async def keep_session(session_id: str, caller: Asking) -> Response:
         """Say that you still need the session."""
         return _json(Alive(expires_in_s=sessions.find(session_id, caller.name).touch()))
 
     @router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)
-    async def close(session_id: str, caller: Asking) -> None:
+    async def close_session(session_id: str, caller: Asking) -> None:
         """Close the environment and free its slot."""
         await sessions.close(session_id, caller.name)
 

@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from agentgym.deadline import Deadline
-from agentgym.errors import ActionError, AgentGymError, ConfigError, SimulatorError
+from agentgym.errors import (
+    ActionError,
+    AgentGymError,
+    ConfigError,
+    SimulatorError,
+    UnknownTaskError,
+)
 from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
 from agentgym.rollout.request import fresh_seed
 from agentgym.rollout.source import EnvSource
@@ -351,8 +357,10 @@ class Session:
         except BaseException as error:
             if is_ours(error):
                 raise
-            if isinstance(error, ConfigError):  # an unknown task; the env is as it was
-                raise ServiceFault(422, "bad_option", str(error)) from error
+            if isinstance(error, ConfigError):  # the env is as it was
+                unknown = isinstance(error, UnknownTaskError)
+                code = "unknown_task" if unknown else "bad_option"
+                raise ServiceFault(422, code, str(error)) from error
             self._episode = None
             await self._discard()
             if limit.is_over:

@@ -1,0 +1,293 @@
+"""An environment that runs elsewhere, as a Gymnasium environment here.
+
+`RemoteEnv(url, "agentgym/WebShop-v0")` is used as `gym.make("agentgym/WebShop-v0")` is: the same
+spaces, the same five values from `step`, the same `info["verdict"]` at the end. The service plays
+each turn once, however often the network makes the client ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NoReturn
+
+import gymnasium
+
+from agentgym.errors import (
+    ActionError,
+    ConfigError,
+    EnvFault,
+    ResetNeeded,
+    UnknownTaskError,
+)
+from agentgym.serve.session_schema import Choices, EpisodeStart, SessionView, TurnResult
+from agentgym.serve.session_spaces import rebuilt
+from agentgym.serve.session_view import strict_json
+from agentgym.serve.session_wire import Refused, SessionWire
+from agentgym.spaces import AssistantSpace, MessageSpace
+from agentgym.sync import run_on_background_loop
+from agentgym.trace import Trace
+from agentgym.types import Message, Messages
+
+TOKEN_ENV = "AGENTGYM_SERVICE_TOKEN"
+_RESET_FIRST = frozenset({"reset_needed", "episode_over"})
+_GONE = "no_such_session"
+
+
+class RemoteEnv(gymnasium.Env[Any, Any]):
+    """A session of a rollout service, as an environment.
+
+    While the service is full, making one waits for a place. A session that expired while nobody
+    asked for it is made again by `reset`.
+
+    Args:
+        url: The service's root, such as `http://localhost:8321`.
+        env_id: The environment's id there.
+        env_kwargs: Its parameters, JSON values.
+        token_env: Environment variable that holds the token, if the service wants one.
+        timeout_s: Longest wait for one answer before the request is sent again, seconds.
+        deadline_s: Longest time for one call, waiting for a place included, seconds.
+        render_mode: `"ansi"` for the conversation as text, or None.
+        sleep: Waits for a number of seconds between two attempts.
+
+    Raises:
+        ConfigError: If the service doesn't know or doesn't allow the env, its parameters or the
+            token.
+        EnvFault: If the service can't be reached, or has no place within the deadline.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium has it
+
+    def __init__(
+        self,
+        url: str,
+        env_id: str,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        token_env: str = TOKEN_ENV,
+        timeout_s: float = 120.0,
+        deadline_s: float = 900.0,
+        render_mode: Literal["ansi"] | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"url must start with http:// or https://, got {url!r:.100}")
+        if render_mode not in (None, "ansi"):
+            raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        for name, seconds in (("timeout_s", timeout_s), ("deadline_s", deadline_s)):
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ConfigError(f"{name} must be a number above 0, got {seconds!r}")
+        self.render_mode = render_mode
+        self._env_id = env_id
+        self._env_kwargs = dict(env_kwargs or {})
+        self._wire = SessionWire(
+            url, token_env=token_env, timeout_s=timeout_s, deadline_s=deadline_s, sleep=sleep
+        )
+        self._session_id: str | None = None
+        self._episode = 0
+        self._turn: int | None = None
+        self._messages: list[Message] = []
+        self._closed = False
+        self._on_loss = weakref.finalize(self, self._wire.let_go)
+        self._on_loss.atexit = False  # by then the lease has to do
+        try:
+            view = self._create()
+        except BaseException:
+            self.close()
+            raise
+        if view.spaces is None:
+            self.observation_space: gymnasium.Space[Any] = MessageSpace()
+            self.action_space: gymnasium.Space[Any] = AssistantSpace(view.tools)
+        else:
+            self.observation_space = rebuilt(view.spaces.observation)
+            self.action_space = rebuilt(view.spaces.action)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session, for `/v1/sessions/{session_id}/mcp`."""
+        return self._session_id
+
+    @property
+    def messages(self) -> Messages:
+        """The conversation so far, as the service has it."""
+        return tuple(self._messages)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; see `AgentEnv.reset`.
+
+        Raises:
+            ConfigError: On unknown options.
+            UnknownTaskError: If there is no such task.
+            EnvFault: If the env broke, or the service is gone.
+        """
+        super().reset(seed=seed)
+        self._check_open()
+        self._turn = None
+        try:
+            answer = self._reset(seed, options)
+        except Refused as refused:
+            if refused.code != _GONE:
+                self._raise(refused)
+            self._create()
+            answer = self._reset(seed, options)
+        started = EpisodeStart.model_validate(answer)
+        self._episode, self._turn = started.episode, 0
+        self._take_tools(started.tools, started.choices)
+        observation = self._observed(started.observation)
+        self._messages = list(observation) if isinstance(self.action_space, AssistantSpace) else []
+        info = {**started.info, "tools": list(started.tools)}
+        return observation, self._marked(info, cut=started.observation_truncated)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one turn; see `AgentEnv.step`.
+
+        Returns:
+            What it caused; the reward, 0.0 for an episode without a score, whose
+            `info["masked"]` and `info["verdict"].masked` say so; terminated; truncated; info.
+
+        Raises:
+            ActionError: If the action is none.
+            ResetNeeded: If no episode is running.
+            EnvFault: If the session or the service is gone.
+        """
+        turn = self._running()
+        body = {"turn": turn, "episode": self._episode, "action": self._sent(action)}
+        return self._took(self._play("step", body))
+
+    def truncate(
+        self, reason: Literal["tokens", "context", "time"]
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Cut the episode short because of a limit of yours; see `AgentEnv.truncate`."""
+        self._running()
+        return self._took(self._play("truncate", {"reason": reason, "episode": self._episode}))
+
+    def trace(self) -> Trace:
+        """The finished episode's record.
+
+        Raises:
+            ResetNeeded: If no episode is over.
+        """
+        self._check_open()
+        try:
+            return Trace.model_validate(self._ask("GET", f"/{self._session_id}/trace"))
+        except Refused as refused:
+            self._raise(refused)
+
+    def render(self) -> str | None:
+        """The conversation so far as text, if `render_mode` is `"ansi"`."""
+        if self.render_mode != "ansi" or not self._messages:
+            return None
+        return "\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in self._messages)
+
+    def close(self) -> None:
+        """Close the session and free its slot; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._on_loss.detach()
+        run_on_background_loop(self._wire.aclose(self._session_id))
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:
+        return run_on_background_loop(self._wire.ask(method, path, body))
+
+    def _create(self) -> SessionView:
+        body = {"env": self._env_id, "env_kwargs": self._env_kwargs, "key": uuid.uuid4().hex}
+        try:
+            view = SessionView.model_validate(self._ask("POST", "", body))
+        except Refused as refused:
+            self._raise(refused)
+        self._session_id, self._episode = view.session_id, 0
+        run_on_background_loop(self._start_heart(view.session_id, view.expires_in_s / 3))
+        return view
+
+    async def _start_heart(self, session_id: str, every_s: float) -> None:
+        self._wire.keep_alive(session_id, every_s)
+
+    def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
+        body = {"seed": seed, "options": dict(options or {}), "episode": self._episode + 1}
+        return self._ask("POST", f"/{self._session_id}/reset", body)
+
+    def _play(self, what: str, body: Mapping[str, Any]) -> TurnResult:
+        try:
+            return TurnResult.model_validate(self._ask("POST", f"/{self._session_id}/{what}", body))
+        except Refused as refused:
+            if refused.code == _GONE:
+                self._turn = None
+                raise EnvFault("the session expired in the middle of an episode") from refused
+            self._raise(refused)
+
+    def _took(self, result: TurnResult) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._turn = None if result.over else result.turn
+        self._take_tools(result.tools, result.choices)
+        observation = self._observed(result.observation)
+        if isinstance(self.action_space, AssistantSpace):
+            self._messages += [] if result.message is None else [result.message]
+            self._messages += observation or ()
+            info = {**result.info, "tools": list(self.action_space.tools)}
+        else:
+            info = dict(result.info)
+        if result.over:
+            info["masked"] = result.masked
+            info["failure_class"] = result.failure_class
+            if result.verdict is not None:
+                info["verdict"] = result.verdict
+        reward = 0.0 if result.reward is None else result.reward
+        info = self._marked(info, cut=result.observation_truncated)
+        return observation, reward, result.terminated, result.truncated, info
+
+    @staticmethod
+    def _marked(info: dict[str, Any], *, cut: bool) -> dict[str, Any]:
+        return {**info, "observation_truncated": True} if cut else info
+
+    def _take_tools(self, tools: Any, choices: tuple[Choices, ...]) -> None:
+        space = self.action_space
+        if isinstance(space, AssistantSpace):
+            space.tools = space.tools if tools is None else tuple(tools)
+            space.choices = {(c.tool, c.parameter): c.values for c in choices}
+
+    def _observed(self, observation: Any) -> Any:
+        if isinstance(self.observation_space, MessageSpace):
+            return tuple(observation)
+        if observation is None:
+            raise EnvFault("the env broke; its episode has no score")
+        return self.observation_space.from_jsonable([observation])[0]
+
+    def _sent(self, action: Any) -> Any:
+        if isinstance(self.action_space, AssistantSpace):
+            if not self.action_space.contains(action):
+                raise ActionError(
+                    f"an action is a text or an assistant message, got {action!r:.200}"
+                )
+            return action if isinstance(action, str) else strict_json(action)
+        return strict_json(self.action_space.to_jsonable([action])[0])
+
+    def _running(self) -> int:
+        self._check_open()
+        if self._turn is None:
+            raise ResetNeeded("no episode is running: call reset() first")
+        return self._turn
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ResetNeeded("the env was closed")
+
+    def _raise(self, refused: Refused) -> NoReturn:
+        """Raise what the env itself would have raised here."""
+        text = str(refused)
+        if refused.code == "bad_action":
+            raise ActionError(text) from refused
+        if refused.code in _RESET_FIRST:
+            raise ResetNeeded(text) from refused
+        if refused.code == "unknown_task":
+            raise UnknownTaskError(text) from refused
+        if refused.status in (400, 401, 403, 404, 422):
+            raise ConfigError(f"{self._wire.where}: {text}") from refused
+        raise EnvFault(f"{self._wire.where}: {text}") from refused
+

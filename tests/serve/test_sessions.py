@@ -1,0 +1,580 @@
+"""The registry: who gets a session, who may use it, and when it is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import tracemalloc
+
+import pytest
+from session_stage import ME, YOU, Affine, Clock, StageEnv, call, quota, register
+
+from agentgym.serve.allowed import Allowed
+from agentgym.serve.faults import ServiceFault
+from agentgym.serve.session_limits import SessionLimits
+from agentgym.serve.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
+from agentgym.serve.sessions import Sessions
+
+register()
+STAGE = CreateSession(env="stage/Stage-v0")
+AFFINE = CreateSession(env="stage/Affine-v0")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    for record in (StageEnv.made, StageEnv.closed, StageEnv.done, Affine.closed):
+        record.clear()
+    Affine.block.clear()
+    StageEnv.gone.clear()
+    yield
+    Affine.block.set()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+async def sessions(clock):
+    made = Sessions(SessionLimits(max_sessions=4, idle_ttl_s=60), clock=clock)
+    yield made
+    await made.aclose()
+
+
+def with_limits(clock=None, **limits):
+    return Sessions(SessionLimits(**limits), clock=clock or Clock())
+
+
+async def refused(awaitable):
+    with pytest.raises(ServiceFault) as caught:
+        await awaitable
+    return caught.value
+
+
+async def playing(sessions, ask=STAGE, caller=ME):
+    session = await sessions.create(ask, caller)
+    await session.reset(ResetEpisode(seed=1))
+    return session
+
+
+async def asked(session):
+    """Let the session's task come to where it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert session.busy
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+
+async def test_ids_have_at_least_128_random_bits_and_differ(sessions):
+    ids = {(await sessions.create(STAGE, ME)).session_id for _ in range(4)}
+    assert len(ids) == 4
+    assert all(len(one) * 6 >= 128 for one in ids)  # URL-safe base64
+
+
+async def test_a_full_service_says_503_and_when_to_come_again(sessions):
+    for _ in range(4):
+        await sessions.create(STAGE, ME)
+    fault = await refused(sessions.create(STAGE, YOU))
+    assert (fault.status, fault.code) == (503, "no_room")
+    assert fault.retry_after_s > 0
+    assert sessions.status().refused == 1
+
+
+async def test_a_caller_with_enough_sessions_is_refused_with_429_and_others_are_not(sessions):
+    small = quota(2)
+    for _ in range(2):
+        await sessions.create(STAGE, small)
+    fault = await refused(sessions.create(STAGE, small))
+    assert (fault.status, fault.code) == (429, "too_many_sessions")
+    await sessions.create(STAGE, ME)
+
+
+async def test_closing_frees_the_slot_and_closes_the_env(sessions):
+    opened = [await sessions.create(STAGE, ME) for _ in range(4)]
+    await sessions.close(opened[0].session_id, "me")
+    await sessions.create(STAGE, ME)
+    assert len(StageEnv.closed) == 1
+    assert sessions.status().closed == 1
+
+
+async def test_an_env_that_cannot_be_made_takes_no_slot(sessions):
+    for ask in (
+        CreateSession(env="stage/None-v0"),
+        CreateSession(env="stage/Stage-v0", env_kwargs={"nonsense": 1}),
+    ):
+        fault = await refused(sessions.create(ask, ME))
+        assert (fault.status, fault.code) == (422, "bad_env")
+    assert len(sessions) == 0
+
+
+async def test_only_what_is_allowed_is_made():
+    sessions = Sessions(allowed=Allowed(envs=("stage/Stage-v0",)))
+    fault = await refused(sessions.create(AFFINE, ME))
+    assert fault.status == 404
+    fault = await refused(sessions.create(CreateSession(env="os:x/y-v0"), ME))
+    assert fault.status == 403
+    await sessions.create(STAGE, ME)
+    assert len(sessions) == 1
+    await sessions.aclose()
+
+
+async def test_the_same_key_gives_the_same_session_to_its_caller_alone(sessions):
+    ask = CreateSession(env="stage/Stage-v0", key="worker-1")
+    first, again = await asyncio.gather(sessions.create(ask, ME), sessions.create(ask, ME))
+    assert first is again
+    assert len(StageEnv.made) == 1
+    assert await sessions.create(ask, YOU) is not first
+    other = CreateSession(env="stage/Quiz-v0", key="worker-1")
+    assert (await refused(sessions.create(other, ME))).code == "key_taken"
+    await sessions.close(first.session_id, "me")
+    assert await sessions.create(ask, ME) is not first
+
+
+# --- whose --------------------------------------------------------------------------------------
+
+
+async def test_another_callers_session_looks_like_none_at_all(sessions):
+    """Case J13: 404, not 403, which would say that the id exists."""
+    session = await sessions.create(STAGE, ME)
+    faults = []
+    for session_id in (session.session_id, "A" * 32):
+        with pytest.raises(ServiceFault) as caught:
+            sessions.find(session_id, "you")
+        faults.append((caught.value.status, caught.value.code, caught.value.message))
+    assert faults[0] == faults[1]
+    assert faults[0][0] == 404
+    assert [s.session_id for s in sessions.of("me")] == [session.session_id]
+    assert sessions.of("you") == []
+
+
+async def test_unknown_ids_allocate_nothing(sessions):
+    """Case J13."""
+
+    def ask(count):
+        for number in range(count):
+            with pytest.raises(ServiceFault):
+                sessions.find(f"random-{number}", "me")
+
+    ask(100)
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    ask(10_000)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 64 << 10
+    assert len(sessions) == 0
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+async def test_sessions_without_a_sign_of_life_are_closed_and_their_slots_are_free(sessions, clock):
+    """Case E14."""
+    for _ in range(4):
+        await playing(sessions)
+    clock.now += 61
+    session = await sessions.create(STAGE, YOU)  # nobody has to wait for the reaper
+    assert len(StageEnv.closed) == 4
+    status = sessions.status()
+    assert (status.reaped, status.idle, status.active) == (4, 1, 0)
+    assert sessions.find(session.session_id, "you") is session
+
+
+async def test_a_sign_of_life_renews_the_lease(sessions, clock):
+    kept, left = await playing(sessions), await playing(sessions)
+    clock.now += 40
+    assert kept.touch() == 60
+    clock.now += 40
+    assert await sessions.reap() == 1
+    assert sessions.of("me") == [kept]
+    assert left.idle_s == 80
+
+
+async def test_a_session_at_work_is_not_idle(sessions, clock):
+    session = await playing(sessions)
+    step = asyncio.create_task(
+        session.step(TakeTurn(turn=0, action=call("wait_at_gate", text="a")))
+    )
+    await asked(session)
+    clock.now += 1000
+    assert await sessions.reap() == 0
+    assert sessions.status().active == 1
+    session.env.agent.gate.set()
+    await step
+    assert await sessions.reap() == 0  # the lease runs from the answer on
+
+
+async def test_the_reaper_runs_by_itself_and_everything_is_closed_at_the_end(clock):
+    sessions = with_limits(clock, idle_ttl_s=0.1)  # so it looks around soon
+    async with sessions.running():
+        await playing(sessions)
+        clock.now += 1
+        assert await asyncio.to_thread(StageEnv.gone.wait, 10)
+        assert len(sessions) == 0
+        await playing(sessions)
+    assert len(sessions) == 0
+    assert len(StageEnv.closed) == 2
+    assert (await refused(sessions.create(STAGE, ME))).code == "draining"
+
+
+async def test_closing_in_the_middle_of_a_turn_tells_whoever_waits(sessions):
+    session = await playing(sessions)
+    step = asyncio.create_task(session.step(TakeTurn(turn=0, action=call("hang"))))
+    await asked(session)
+    await sessions.close(session.session_id, "me")
+    assert (await refused(step)).code == "no_such_session"
+    assert len(StageEnv.closed) == 1
+
+
+# --- turns --------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_turn_is_answered_and_not_played_again(sessions):
+    """Case E17."""
+    session = await playing(sessions)
+    ask = TakeTurn(turn=0, action=call("note", text="a"))
+    first = await session.step(ask)
+    assert await session.step(ask) == first
+    await session.step(TakeTurn(turn=1, action=call("note", text="b")))
+    assert await session.step(ask) == first
+    assert StageEnv.done == ["a", "b"]
+
+
+async def test_a_client_that_hung_up_gets_the_answer_when_it_asks_again(sessions):
+    """Case E17: the work belongs to the session, not to the connection."""
+    session = await playing(sessions)
+    ask = TakeTurn(turn=0, action=call("wait_at_gate", text="a"))
+    first = asyncio.create_task(session.step(ask))
+    await asked(session)
+    first.cancel()
+    await asyncio.wait({first})
+    again = asyncio.create_task(session.step(ask))
+    await asked(session)
+    session.env.agent.gate.set()
+    result = await again
+    assert result.observation[0]["content"] == "through"
+    assert StageEnv.done == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "action", "code"),
+    [
+        (2, call("note", text="c"), "out_of_order"),
+        (0, call("note", text="other"), "turn_taken"),
+    ],
+)
+async def test_turns_out_of_order_are_refused(sessions, turn, action, code):
+    session = await playing(sessions)
+    await session.step(TakeTurn(turn=0, action=call("note", text="a")))
+    fault = await refused(session.step(TakeTurn(turn=turn, action=action)))
+    assert (fault.status, fault.code) == (409, code)
+    assert StageEnv.done == ["a"]
+
+
+async def test_another_request_beside_a_turn_is_refused(sessions):
+    session = await playing(sessions)
+    step = asyncio.create_task(
+        session.step(TakeTurn(turn=0, action=call("wait_at_gate", text="a")))
+    )
+    await asked(session)
+    for other in (
+        session.step(TakeTurn(turn=0, action=call("note", text="b"))),
+        session.reset(ResetEpisode()),
+        session.truncate(CutEpisode(reason="time")),
+    ):
+        fault = await refused(other)
+        assert (fault.status, fault.code) == (409, "busy")
+    session.env.agent.gate.set()
+    await step
+    assert StageEnv.done == ["a"]
+
+
+async def test_a_late_turn_of_the_last_episode_is_refused(sessions):
+    session = await playing(sessions)
+    late = TakeTurn(turn=0, episode=1, action=call("note", text="a"))
+    await session.reset(ResetEpisode(seed=2))
+    assert (await refused(session.step(late))).code == "out_of_order"
+    assert StageEnv.done == []
+
+
+async def test_a_repeated_reset_starts_no_second_episode(sessions):
+    session = await sessions.create(STAGE, ME)
+    ask = ResetEpisode(seed=3, episode=1)
+    first = await session.reset(ask)
+    assert await session.reset(ask) == first
+    assert (await refused(session.reset(ResetEpisode(seed=4, episode=1)))).code == "episode_taken"
+    assert (await refused(session.reset(ResetEpisode(episode=3)))).code == "out_of_order"
+    assert (await session.reset(ResetEpisode(episode=2))).episode == 2
+
+
+async def test_a_turn_needs_an_episode(sessions):
+    session = await sessions.create(STAGE, ME)
+    assert (await refused(session.step(TakeTurn(turn=0, action="hello")))).code == "reset_needed"
+    await session.reset(ResetEpisode())
+    await session.step(TakeTurn(turn=0, action="bye"))
+    for again in (
+        session.step(TakeTurn(turn=1, action="bye")),
+        session.truncate(CutEpisode(reason="time")),
+    ):
+        assert (await refused(again)).code == "episode_over"
+
+
+@pytest.mark.parametrize("action", [None, 7, {"role": "user", "content": "x"}, {"tool_calls": 3}])
+async def test_what_is_no_action_takes_no_turn(sessions, action):
+    session = await playing(sessions)
+    fault = await refused(session.step(TakeTurn(turn=0, action=action)))
+    assert (fault.status, fault.code) == (422, "bad_action")
+    assert (await session.step(TakeTurn(turn=0, action=call("note", text="a")))).turn == 1
+
+
+async def test_wrong_annotations_take_no_turn(sessions):
+    session = await playing(sessions)
+    action = {**call("note", text="a"), "logprobs": "none"}
+    fault = await refused(session.step(TakeTurn(turn=0, action=action)))
+    assert fault.code == "bad_action"
+    assert session.state == "running"
+
+
+@pytest.mark.parametrize("key", ["judging", "reference", "oracle"])
+async def test_options_beyond_the_list_are_refused(sessions, key):
+    session = await sessions.create(STAGE, ME)
+    fault = await refused(session.reset(ResetEpisode(options={key: "deferred"})))
+    assert (fault.status, fault.code) == (422, "bad_option")
+    assert session.state == "new"
+
+
+async def test_an_unknown_task_leaves_the_session_as_it_was(sessions):
+    session = await playing(sessions, CreateSession(env="stage/Counter-v0"))
+    ask = ResetEpisode(options={"task_id": "counter/none"})
+    assert (await refused(session.reset(ask))).code == "unknown_task"
+    assert session.state == "running"
+    assert (await session.reset(ResetEpisode(options={"task_id": "counter/3"}))).episode == 2
+
+
+async def test_parallel_acts_are_taken_in_the_order_in_which_they_came(sessions):
+    session = await playing(sessions)
+    texts = [f"{number}" for number in range(10)]
+    results = await asyncio.gather(*(session.act(call("note", text=t)) for t in texts))
+    assert StageEnv.done == texts
+    assert [result.turn for result in results] == list(range(1, 11))
+
+
+async def test_a_truncated_episode_is_judged_and_the_request_may_be_repeated(sessions):
+    session = await playing(sessions)
+    await session.step(TakeTurn(turn=0, action=call("note", text="a")))
+    result = await session.truncate(CutEpisode(reason="context"))
+    assert result.truncated
+    assert not result.terminated
+    assert result.info["truncation_reason"] == "context"
+    assert result.verdict.gates["truncated"]
+    assert await session.truncate(CutEpisode(reason="context")) == result
+    assert session.trace().truncation_reason == "context"
+
+
+# --- what breaks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", ["stage/Stage-v0", "stage/Threaded-v0"])
+@pytest.mark.parametrize(
+    ("tool", "blamed"), [("crash", "env"), ("lose_user", "simulator"), ("hang", "infra")]
+)
+async def test_a_broken_episode_is_masked_and_the_next_one_plays(env, tool, blamed):
+    sessions = with_limits(step_timeout_s=0.05)
+    session = await playing(sessions, CreateSession(env=env))
+    await session.step(TakeTurn(turn=0, action=call("note", text="a")))
+    result = await session.step(TakeTurn(turn=1, action=call(tool)))
+    assert result.truncated
+    assert result.masked
+    assert result.reward is None
+    assert result.failure_class == blamed
+    assert result.info["truncation_reason"] in ("fault", "simulator_abort")
+    assert "SECRET" not in result.model_dump_json()
+    assert await session.step(TakeTurn(turn=1, action=call(tool))) == result
+    trace = session.trace()
+    assert trace.verdict.masked
+    assert trace.failure_class == blamed
+    assert trace.messages[1]["tool_calls"]
+    assert "SECRET" not in trace.to_json_line()
+    await session.reset(ResetEpisode())
+    assert (await session.step(TakeTurn(turn=0, action=call("note", text="b")))).reward == 0.0
+    assert StageEnv.done == ["a", "b"]
+    await sessions.aclose()
+
+
+async def test_a_reset_that_breaks_leaves_a_session_that_can_be_reset(sessions):
+    ask = CreateSession(env="stage/Stage-v0", env_kwargs={"opens": False})
+    session = await sessions.create(ask, ME)
+    fault = await refused(session.reset(ResetEpisode()))
+    assert (fault.status, fault.code) == (502, "env_broke")
+    assert len(StageEnv.closed) == 1
+    assert (await refused(session.reset(ResetEpisode()))).code == "env_broke"
+    assert len(StageEnv.made) == 2
+
+
+async def test_a_judge_that_never_answers_masks():
+    class Mute:
+        inline = False
+
+        async def score(self, episode):
+            await asyncio.Event().wait()
+
+    sessions = with_limits(judge_timeout_s=0.05)
+    session = await playing(sessions)
+    session.env.agent.scoring = session.env.agent.scoring.model_copy(update={"judge": Mute()})
+    result = await session.step(TakeTurn(turn=0, action="done"))
+    assert result.terminated
+    assert result.masked
+    assert result.reward is None
+    assert result.failure_class == "judge"
+    assert session.trace().failed_stage == "eval"
+    await sessions.aclose()
+
+
+# --- envs of other packages ---------------------------------------------------------------------
+
+
+async def test_a_thread_bound_env_is_made_stepped_and_closed_by_one_thread(sessions):
+    """Case E16."""
+    session = await playing(sessions, AFFINE)
+    rewards = [(await session.step(TakeTurn(turn=n, action=n))).reward for n in range(3)]
+    assert rewards == [0.0, 1.0, 2.0]
+    assert session.state == "over"
+    assert session.view().spaces.action == {"type": "Discrete", "n": 5, "start": 0}
+    with pytest.raises(ServiceFault, match="AgentEnv"):
+        session.trace()
+    await sessions.close(session.session_id, "me")
+    assert Affine.closed == [True]
+
+
+async def test_hundred_thread_bound_envs_at_once():
+    sessions = with_limits(max_sessions=100)
+    opened = await asyncio.gather(*(playing(sessions, AFFINE) for _ in range(100)))
+    for turn in range(3):
+        await asyncio.gather(*(s.step(TakeTurn(turn=turn, action=1)) for s in opened))
+    await sessions.aclose()
+    assert Affine.closed == [True] * 100
+
+
+async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
+    sessions = with_limits(step_timeout_s=0.05, max_stuck=0)
+    before = {*threading.enumerate()}
+    session = await playing(sessions, AFFINE)
+    (stuck,) = {*threading.enumerate()} - before
+    result = await session.step(TakeTurn(turn=0, action=4))
+    assert result.masked
+    assert result.reward is None
+    assert (sessions.status().stuck, sessions.status().abandoned) == (1, 1)
+    assert (await refused(sessions.create(AFFINE, ME))).code == "envs_stuck"
+    assert (await session.reset(ResetEpisode())).episode == 2  # in another thread
+    Affine.block.set()
+    await asyncio.to_thread(stuck.join, 10)
+    assert sessions.status().stuck == 0
+    assert Affine.closed == [True]
+    assert sessions.status().abandoned == 1
+    await sessions.aclose()
+
+
+async def test_a_reward_that_is_no_number_is_no_score(sessions):
+    ask = CreateSession(env="stage/Affine-v0", env_kwargs={"nan_at": 1})
+    session = await playing(sessions, ask)
+    result = await session.step(TakeTurn(turn=0, action=1))
+    assert result.terminated
+    assert result.masked
+    assert result.reward is None
+    assert result.failure_class == "env"
+
+
+@pytest.mark.parametrize("action", ["two", 17, None, [1]])
+async def test_what_is_no_action_of_a_foreign_space_takes_no_turn(sessions, action):
+    session = await playing(sessions, AFFINE)
+    fault = await refused(session.step(TakeTurn(turn=0, action=action)))
+    assert fault.code == "bad_action"
+    assert session.view().turn == 0
+
+
+# --- what may be seen ---------------------------------------------------------------------------
+
+
+async def test_a_large_observation_is_cut_and_says_so(sessions):
+    """Case E16: 5 MB."""
+    session = await playing(sessions)
+    result = await session.step(TakeTurn(turn=0, action=call("shout", size=2_500_000)))
+    text = result.observation[0]["content"]
+    assert result.observation_truncated
+    assert len(text.encode()) < sessions.limits.max_observation_bytes + 100
+    assert text.endswith(
+        f"[truncated: {5_000_000 - sessions.limits.max_observation_bytes} bytes left out]"
+    )
+    await session.step(TakeTurn(turn=1, action="done"))
+    trace = session.trace()
+    assert trace.turns[0].replies[0]["content"] == text  # what the policy saw
+    assert trace.messages[2]["content"] == text
+
+
+async def test_a_large_opening_is_cut_too(sessions):
+    ask = CreateSession(env="stage/Stage-v0", env_kwargs={"bulk": 3 << 20})
+    session = await sessions.create(ask, ME)
+    started = await session.reset(ResetEpisode())
+    assert started.observation_truncated
+    assert len(started.model_dump_json()) < (1 << 20) + 10_000
+
+
+async def test_info_is_a_list_of_keys_and_strict_json(sessions):
+    session = await playing(sessions)
+    started = session.view().started
+    assert started.info["available_actions"] == {"nan": "NaN"}
+    assert "goal" not in started.info
+    result = await session.step(TakeTurn(turn=0, action="done"))
+    assert result.verdict.reward == result.reward == 1.0
+    seen = result.model_dump_json() + session.view().model_dump_json()
+    assert "SECRET" not in seen
+    assert "SECRET" not in session.trace().to_json_line()
+
+
+async def test_outcomes_and_remarks_are_shown_where_the_service_says_so():
+    sessions = with_limits(reveal_outcomes=True)
+    session = await playing(sessions)
+    result = await session.step(TakeTurn(turn=0, action="done"))
+    assert result.verdict.reason == "it was SECRET-REFERENCE"
+    assert session.trace().verdict.reason == "it was SECRET-REFERENCE"
+    await sessions.aclose()
+
+
+async def test_the_conversation_is_the_one_the_policy_had(sessions):
+    session = await playing(sessions)
+    await session.step(TakeTurn(turn=0, action=call("note", "same", text="a")))
+    await session.step(TakeTurn(turn=1, action=call("note", "same", text="b")))
+    await session.step(TakeTurn(turn=2, action={"role": "assistant", "content": "bad \ud800"}))
+    view = session.view()
+    assert list(view.messages) == list(session.trace().messages)
+    ids = [m["tool_calls"][0]["id"] for m in view.messages if m.get("tool_calls")]
+    assert ids == ["same", "same_2"]
+    assert [m["role"] for m in view.messages] == ["user"] + ["assistant", "tool"] * 2 + [
+        "assistant"
+    ]
+    assert view.model_dump_json().encode()
+
+
+async def test_a_trace_has_what_a_trainer_needs(sessions):
+    session = await sessions.create(STAGE, ME)
+    await session.reset(ResetEpisode())
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    action = {**call("note", text="a"), "usage": usage, "completion_ids": [1, 2]}
+    await session.step(TakeTurn(turn=0, action=action))
+    with pytest.raises(ServiceFault, match="end"):
+        session.trace()
+    await session.step(TakeTurn(turn=1, action="done"))
+    trace = session.trace()
+    assert trace.reward == 1.0
+    assert trace.seed is not None  # drawn here, so that the episode can be repeated
+    assert trace.usage["policy"].completion_tokens == 2
+    assert trace.turns[0].completion_ids == (1, 2)
+    assert trace.task_id == "stage/1"
+    assert {"init", "run", "eval"} <= trace.stage_s.keys()
+    assert session.trace() == trace
