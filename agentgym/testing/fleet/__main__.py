@@ -61,18 +61,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m agentgym.testing.fleet", description="Serve a simulated policy fleet."
     )
-    parser.add_argument("--replicas", type=int, default=1, help="servers (default: 1)")
+    parser.add_argument(
+        "--replicas", nargs="+", default=["1"], help="how many, or a ReplicaSpec for each, as JSON"
+    )
     parser.add_argument("--speed", type=float, default=1.0, help="virtual seconds per second")
-    parser.add_argument("--replica", default="{}", help="fields of ReplicaSpec, as JSON")
     parser.add_argument("--workload", default="{}", help="fields of Workload, as JSON")
     parser.add_argument(
         "--controlled", action="store_true", help="obey standard input, and end with it"
     )
     args = parser.parse_args()
     make_room_for_sockets(_SOCKETS)
+    if len(args.replicas) == 1 and args.replicas[0].isdecimal():
+        specs = [ReplicaSpec()] * int(args.replicas[0])
+    else:
+        specs = [ReplicaSpec.model_validate_json(text) for text in args.replicas]
     fleet = SimulatedFleet(
-        args.replicas,
-        replica=ReplicaSpec.model_validate_json(args.replica),
+        len(specs),
+        replica=specs,
         workload=Workload.model_validate_json(args.workload),
         speed=args.speed,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym.errors import AgentGymError
-from agentgym.testing.fleet.replica import FleetStatistics, ReplicaSpec
+from agentgym.testing.fleet.replica import FleetStatistics, ReplicaSpec, replicas_of
 from agentgym.testing.fleet.workload import Workload
 
 
@@ -20,7 +20,7 @@ class FleetProcess:
 
     Args:
         n: How many servers.
-        replica: How fast and large each is.
+        replica: How fast and large each is; a sequence where they differ.
         workload: What is asked and answered.
         speed: Virtual seconds per second.
 
@@ -37,12 +37,13 @@ class FleetProcess:
         self,
         n: int = 1,
         *,
-        replica: ReplicaSpec | None = None,
+        replica: ReplicaSpec | Sequence[ReplicaSpec] | None = None,
         workload: Workload | None = None,
         speed: float = 1.0,
     ) -> None:
         self.n = n
-        self.replica = replica or ReplicaSpec()
+        self.replica = replicas_of(n, replica)
+        """One spec per server."""
         self.workload = workload or Workload()
         self.speed = speed
         self.model = "simulated"
@@ -51,8 +52,8 @@ class FleetProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> FleetProcess:
-        command = [sys.executable, "-m", "agentgym.testing.fleet", "--replicas", str(self.n)]
-        command += ["--speed", str(self.speed), "--replica", self.replica.model_dump_json()]
+        command = [sys.executable, "-m", "agentgym.testing.fleet", "--speed", str(self.speed)]
+        command += ["--replicas", *(spec.model_dump_json() for spec in self.replica)]
         command += ["--workload", self.workload.model_dump_json(), "--controlled"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agentgym.errors import ConfigError
 from agentgym.testing.fleet.prefix import PrefixCache, Prompt
 from agentgym.testing.fleet.simulated_time import Handle, LoopTimers
 from agentgym.types import Finite, Record
@@ -39,6 +40,30 @@ class ReplicaSpec(Record):
         """
         prefill_s = fresh_tokens / self.prefill_tokens_per_s
         return float(prefill_s + completion_tokens / self.decode_tokens_per_s)
+
+
+def replicas_of(
+    n: int, replica: ReplicaSpec | Sequence[ReplicaSpec] | None
+) -> tuple[ReplicaSpec, ...]:
+    """One spec per server.
+
+    Args:
+        n: Servers.
+        replica: The spec of each, or all of them.
+
+    Raises:
+        ConfigError: If there are not as many as servers, or none.
+    """
+    if replica is None or isinstance(replica, ReplicaSpec):
+        specs = (replica or ReplicaSpec(),) * n
+    else:
+        specs = tuple(replica)
+    if n < 1 or len(specs) != n:
+        raise ConfigError(
+            f"a fleet needs at least one server and a spec for each, got n={n} and "
+            f"{len(specs)} specs"
+        )
+    return specs
 
 
 class ReplicaStatistics(Record):

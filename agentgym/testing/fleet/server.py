@@ -19,6 +19,7 @@ from agentgym.testing.fleet.replica import (
     Replica,
     Replicas,
     ReplicaSpec,
+    replicas_of,
 )
 from agentgym.testing.fleet.simulated_time import LoopTimers
 from agentgym.testing.fleet.workload import Workload
@@ -57,18 +58,12 @@ class SimulatedFleet:
         speed: float = 1.0,
         model: str = "simulated",
     ) -> None:
-        specs = [replica or ReplicaSpec()] * n if not isinstance(replica, Sequence) else replica
-        if n < 1 or len(specs) != n:
-            raise ConfigError(
-                f"a fleet needs at least one server and a spec for each, got n={n} and "
-                f"{len(specs)} specs"
-            )
         if not speed > 0:
             raise ConfigError(f"speed must be above 0 virtual seconds per second, got {speed}")
         self.model = model
         self.speed = speed
         self.workload = workload or Workload()
-        self._specs = specs
+        self._specs = replicas_of(n, replica)
         self._policy = policy or self.workload.policy
         self._replicas: Replicas | None = None
         self._listeners: list[_Listener] = []
