@@ -208,18 +208,46 @@ def lower_bound(
     work_s = fastest.service_s(fresh_tokens=shared, completion_tokens=0)
     longest_s = 0.0
     for number in episodes:
-        held, alone_s, tools_s = shared, 0.0, 0.0
-        messages = list(workload.opening(number))
-        for turn in range(workload.turns(number)):
-            prompt, answer = Prompt(messages, tools), workload.answer(number, turn)
-            _, generated = prompt.answered(answer)
-            alone_s += fastest.service_s(
-                fresh_tokens=prompt.tokens - held, completion_tokens=generated
-            )
-            held = prompt.tokens + generated
-            tools_s += workload.turn(number, turn).tool_s
-            observation = {"role": "tool", "content": workload.observation(number, turn)}
-            messages += [answer, observation]
-        work_s += alone_s
-        longest_s = max(longest_s, alone_s + tools_s)
+        served_s, tools_s = _alone(workload, fastest, number, tools, shared)
+        work_s += served_s
+        longest_s = max(longest_s, served_s + tools_s)
     return LowerBound(capacity_s=work_s / sum(spec.slots for spec in specs), longest_s=longest_s)
+
+
+def episode_alone_s(
+    workload: Workload,
+    spec: ReplicaSpec,
+    episode: int,
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> float:
+    """How long an episode takes that never waits, virtual seconds.
+
+    Args:
+        workload: What is played.
+        spec: The server.
+        episode: Which.
+        tools: As for `simulate`.
+    """
+    shared = Prompt(workload.opening(episode)[:1], tools).tokens
+    return sum(_alone(workload, spec, episode, tools, shared))
+
+
+def _alone(
+    workload: Workload,
+    spec: ReplicaSpec,
+    number: int,
+    tools: Sequence[Mapping[str, Any]],
+    held: int,
+) -> tuple[float, float]:
+    """Seconds in a server and in tools of an episode whose first tokens are cached."""
+    served_s = tools_s = 0.0
+    messages: list[Message] = list(workload.opening(number))
+    for turn in range(workload.turns(number)):
+        prompt, answer = Prompt(messages, tools), workload.answer(number, turn)
+        _, generated = prompt.answered(answer)
+        served_s += spec.service_s(fresh_tokens=prompt.tokens - held, completion_tokens=generated)
+        held = prompt.tokens + generated
+        tools_s += workload.turn(number, turn).tool_s
+        messages += [answer, {"role": "tool", "content": workload.observation(number, turn)}]
+    return served_s, tools_s
