@@ -3,3 +3,8 @@
 `agentgym.serve.RemoteEngine` needs no more than the plain install; the service itself
 (`agentgym.serve.app`) needs the `serve` extra.
 """
+
+from agentgym.serve.remote import RemoteEngine
+from agentgym.serve.remote_http import ServiceError
+
+__all__ = ["RemoteEngine", "ServiceError"]

@@ -84,7 +84,8 @@ class Tokens:
                     "ASCII characters; `openssl rand -hex 32` makes a good one"
                 )
         self._by_digest = {_digest(token): caller for token, caller in clients.items()}
-        self._local = Caller(LOCAL, default or Quota())
+        self._default = default or Quota()
+        self._local = Caller(LOCAL, self._default)
 
     def __bool__(self) -> bool:
         return bool(self._by_digest)
@@ -141,6 +142,11 @@ class Tokens:
                 raise ConfigError(f"{path}: [{name}]: {in_one_line(error)}") from None
             clients[token] = Caller(name, quota)
         return cls(clients, default=default)
+
+    def named(self, name: str) -> Caller:
+        """The client of a name; one whose token is gone keeps its jobs, under the default quota."""
+        known = [caller for caller in self._by_digest.values() if caller.name == name]
+        return known[0] if known else Caller(name, self._default)
 
     def caller(self, authorization: str | None) -> Caller:
         """The client behind an `Authorization` header.

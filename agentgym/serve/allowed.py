@@ -14,7 +14,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import gymnasium
@@ -34,6 +34,8 @@ LOOPBACK = "loopback"
 ANY = "*"
 NO_KEY = "AGENTGYM_NO_KEY"
 """The variable that endpoints without a key of their own are given: nobody sets it."""
+
+EndpointT = TypeVar("EndpointT", bound=Endpoint)
 
 _METADATA_NAMES = ("metadata", "metadata.google.internal", "instance-data")
 _METADATA_ADDRESSES = frozenset(
@@ -127,7 +129,7 @@ class Allowed(Record):
             mode="json", exclude_unset=True
         )
 
-    def endpoint(self, endpoint: Endpoint, *, where: str) -> Endpoint:
+    def endpoint(self, endpoint: EndpointT, *, where: str) -> EndpointT:
         """Check where requests would go, and with which key.
 
         The check looks the host's name up, which may block: it belongs into a thread.
@@ -258,14 +260,23 @@ def constructor_parameters(env_id: str) -> list[inspect.Parameter]:
     Raises:
         ConfigError: If there is no such env.
     """
-    EnvSource(env_id)  # imports the module that registers it, if that is said
-    entry = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    creator = _creator(env_id)
     if creator is None:
         return []
     allowed = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(creator).parameters.values()
     return [parameter for parameter in parameters if parameter.kind in allowed]
+
+
+def about(env_id: str) -> str:
+    """An env in one line, as its class says."""
+    return (inspect.getdoc(_creator(env_id)) or "").partition("\n")[0]
+
+
+def _creator(env_id: str) -> Any:
+    EnvSource(env_id)  # imports the module that registers it, if that is said
+    entry = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
+    return load_env_creator(entry) if isinstance(entry, str) else entry
 
 
 def _largest(value: Any) -> float:

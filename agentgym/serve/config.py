@@ -70,7 +70,12 @@ class ServiceConfig(Record):
         return self
 
 
-_TABLES = {"allowed": Allowed, "keeping": Keeping, "limits": Limits, "quota": Quota}
+_TABLES: dict[str, type[Record]] = {
+    "allowed": Allowed,
+    "keeping": Keeping,
+    "limits": Limits,
+    "quota": Quota,
+}
 _PLAIN = ("host", "port", "store", "max_body_bytes", "drain_s", "backend", "token_file")
 _ROLES = ("simulator", "judge")
 

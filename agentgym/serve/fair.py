@@ -55,7 +55,7 @@ class SharedStages:
             chosen = min(able, key=lambda waiter: self.taken[waiter.seat.caller])
             self._waiters.remove(chosen)
             self.taken[chosen.seat.caller] += 1
-            chosen.seat.taken += 1
+            chosen.seat.held += 1
             chosen.ready.set_result(None)
 
     async def wait(self, seat: FairAdmission) -> None:
@@ -75,7 +75,7 @@ class SharedStages:
     def give_back(self, seat: FairAdmission) -> None:
         """A place is free again."""
         self.taken[seat.caller] -= 1
-        seat.taken -= 1
+        seat.held -= 1
         self.hand_out()
 
 
@@ -92,22 +92,35 @@ class FairAdmission(Admission):
     def __init__(
         self, shared: SharedStages, caller: str, *, quota: int | None, places: int
     ) -> None:
-        super().__init__(min(places, shared.places))
+        super().__init__(min(places, shared.places), shared.stages.eval)
         self.caller = caller
+        self.held = 0
+        """Its places in use."""
         self._shared = shared
         self._quota = quota
 
     @property
+    def taken(self) -> int:
+        """Its places in use."""
+        return self.held
+
+    @property
     def has_room(self) -> bool:
         """Whether client and engine may have one more."""
-        held = self._shared.taken[self.caller]
-        return self.taken < self.places and (self._quota is None or held < self._quota)
+        by_client = self._shared.taken[self.caller]
+        return self.held < self.places and (self._quota is None or by_client < self._quota)
 
     async def acquire(self) -> None:
-        """Wait for a place."""
+        """Wait for a place, and for the judges to keep up; see `Admission`."""
         self.waiting += 1
+        judging = self._shared.stages.eval
         try:
-            await self._shared.wait(self)
+            while True:
+                await judging.room()
+                await self._shared.wait(self)
+                if not judging.is_full:
+                    return
+                self.release()  # it has filled up meanwhile
         finally:
             self.waiting -= 1
 

@@ -24,7 +24,8 @@ from agentgym.types import MAX_NESTING
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Answered to anybody; they say nothing but whether the service runs."""
 
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# A string that never ends is one token, too, or its quotes would be looked at again and again.
+_TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 class Gate:

@@ -216,6 +216,8 @@ class JobStatus(Record):
     episodes: JobEpisodes
     open: bool
     """Whether further episodes may be added."""
+    room: int = 0
+    """Further episodes that would keep an open job busy."""
     cursor: int
     """That of its latest trace; 0 before the first."""
     usage: dict[str, Usage] = Field(default_factory=dict)

@@ -179,14 +179,9 @@ class Store:
         """
         with self._writing() as db:
             if key is not None:
-                row = db.execute(
-                    "SELECT job_id, body_hash FROM jobs WHERE caller = ? AND idempotency_key = ?",
-                    (job.caller, key),
-                ).fetchone()
-                if row is not None and row["body_hash"] != body_hash:
-                    raise KeyTaken(row["job_id"])
-                if row is not None:
-                    return str(row["job_id"])
+                earlier = self.under_key(job.caller, key, body_hash)
+                if earlier is not None:
+                    return earlier
             db.execute(
                 "INSERT INTO jobs (job_id, caller, idempotency_key, body_hash, spec, open,"
                 " created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -194,6 +189,20 @@ class Store:
             )
             self._insert(job.job_id, job.caller, 0, requests)
         return job.job_id
+
+    def under_key(self, caller: str, key: str, body_hash: str) -> str | None:
+        """The job that a client sent under a key, if it did.
+
+        Raises:
+            KeyTaken: If that is another one than this.
+        """
+        row = self._db.execute(
+            "SELECT job_id, body_hash FROM jobs WHERE caller = ? AND idempotency_key = ?",
+            (caller, key),
+        ).fetchone()
+        if row is not None and row["body_hash"] != body_hash:
+            raise KeyTaken(f"key of another job, {row['job_id']}")
+        return None if row is None else str(row["job_id"])
 
     def add(
         self, job_id: str, caller: str, after: int, requests: Sequence[EpisodeRequest], last: bool
@@ -262,6 +271,11 @@ class Store:
             (job_id, after, limit),
         )
         return [(row["number"], EpisodeRequest.model_validate_json(row["request"])) for row in rows]
+
+    def count_unfinished(self, job_id: str) -> int:
+        """Episodes of a job that are not over."""
+        query = "SELECT count(*) FROM episodes WHERE job_id = ? AND over = 0"
+        return int(self._db.execute(query, (job_id,)).fetchone()[0])
 
     def keep(
         self,

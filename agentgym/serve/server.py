@@ -1,0 +1,118 @@
+"""The process that serves: a socket, uvicorn, and an orderly end.
+
+Asked to stop (SIGTERM, Ctrl-C), a service takes nothing more, lets the episodes in flight finish
+for a while, and goes; asked twice, it goes at once. Either way what isn't over is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from agentgym.errors import ConfigError
+from agentgym.serve.app import create_app
+from agentgym.serve.config import ServiceConfig
+from agentgym.serve.service import Service
+
+_LAST_ANSWERS_S = 5
+
+
+class ServiceServer(uvicorn.Server):
+    """A service on a socket.
+
+    Args:
+        config: The service's.
+
+    Raises:
+        ConfigError: If the port is taken or the host isn't this machine's.
+        StoreError: If the store can't be used.
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._socket = _listening(config.host, config.port)
+        self.port: int = self._socket.getsockname()[1]
+        try:
+            app = create_app(config)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.service: Service = app.state.service
+        self.url = f"http://{_in_url(config.host)}:{self.port}"
+        """Where it is, as clients name it."""
+        self._draining: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            )
+        )
+
+    async def run_until_stopped(self) -> None:
+        """Serve until a signal comes."""
+        self._loop = asyncio.get_running_loop()
+        await self.serve(sockets=[self._socket])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal, stop at the second."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)
+
+    def stop(self) -> None:
+        """Drain; if it drains already, stop at once."""
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+        else:
+            self.should_exit = True
+
+    async def _drain(self) -> None:
+        try:
+            await self.service.drain()
+        finally:
+            self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer who still waits, and close."""
+        self.service.jobs.answer_all()
+        await super().shutdown(sockets)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            text = f"port {port} on {host} is in use; choose another one, 0 takes a free one"
+        else:
+            text = f"can't listen on {host}, port {port}: {error.strerror or error}"
+        raise ConfigError(text) from error
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def serve(config: ServiceConfig, *, announce: Any = None) -> None:
+    """Serve until a signal comes.
+
+    Args:
+        config: The service's.
+        announce: Called with the server once it listens.
+
+    Raises:
+        AgentGymError: If it can't start.
+    """
+    server = ServiceServer(config)
+    if announce is not None:
+        announce(server)
+    asyncio.run(server.run_until_stopped())
