@@ -24,6 +24,7 @@ from agentgym.client import Completion, Endpoint, SamplingParams
 from agentgym.clients.budget import Budget, Reservation
 from agentgym.clients.dialect import SpokenDialect
 from agentgym.clients.failures import as_error, is_overflow, scrubbed
+from agentgym.clients.prompts import Prompts
 from agentgym.clients.reasoning import KeptReasoning
 from agentgym.clients.reply import BadReply, estimated_tokens, output_limit, read_reply, read_usage
 from agentgym.clients.scopes import Scopes
@@ -117,6 +118,7 @@ class CallingClient(Generic[Seat]):
         self.usage = Usage(calls=0)
         """Tokens and dollars of all calls so far, failed ones included."""
         self._reasoning = KeptReasoning(endpoint.dialect)
+        self._prompts = Prompts(endpoint.dialect)
         self._rng = rng or random.Random()
         self._sleep = sleep
         self._clock = clock
@@ -172,8 +174,9 @@ class CallingClient(Generic[Seat]):
         await self._charged(self._hello(tools))
 
     async def release(self, session: str) -> None:
-        """Forget a session's reasoning."""
+        """Forget a session."""
         self._reasoning.forget(session)
+        self._prompts.forget(session)
 
     # --- what the servers are -----------------------------------------------------------------
 
@@ -250,10 +253,12 @@ class CallingClient(Generic[Seat]):
         endpoint = self.endpoint
         try:
             check_answered(messages)
+            conversation = self._prompts.messages(session, messages)
+            listed = self._prompts.tools(tools) if tools else ()
         except BadReply as fault:
             raise as_error(fault, endpoint, attempts=0) from None
         return Call(
-            body=request_body(endpoint.model, messages, tools, sampling, endpoint.dialect),
+            body=request_body(endpoint.model, conversation, listed, sampling, endpoint.dialect),
             ticket=self._ticket(),
             deadline=self._clock() + endpoint.deadline_s,
             session=session,
@@ -405,7 +410,7 @@ class CallingClient(Generic[Seat]):
             raise BadReply(
                 why or f"no answer {which}", retryable=True, status=408, unknown_bill=True
             ) from error
-        return read_reply(reply, {**call.sent, "messages": call.body["messages"]})
+        return read_reply(reply, call.sent)
 
     def _settle(self, call: Call, attempt: Attempt) -> None:
         """Put an attempt on the call's bill, and tell the budget what it cost."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class KnownCalls:
 
     Args:
         path: A recording, which may not exist yet.
-        episodes: Those that are to be continued; the others aren't looked at. None: all.
+        wanted: Whether an episode, by its name, may be continued; the others aren't looked at.
         counted: By episode and role, how many of the first calls are in a trace's usage already.
 
     Raises:
@@ -83,7 +83,7 @@ class KnownCalls:
         self,
         path: str | os.PathLike[str],
         *,
-        episodes: Collection[str] | None = None,
+        wanted: Callable[[str], bool] | None = None,
         counted: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self.path = Path(path)
@@ -91,7 +91,7 @@ class KnownCalls:
         self._runs: dict[tuple[str, str], str] = {}
         counted = counted or {}
         for offset, line in self._lines():
-            if episodes is not None and line.episode not in episodes:
+            if wanted is not None and not wanted(line.episode):
                 continue
             calls = self._calls.setdefault(line.episode, {}).setdefault(line.role, [])
             place = (line.role, line.episode)

@@ -233,7 +233,7 @@ def read_usage(
     completion = _count(reported.get("completion_tokens"))
     estimated = prompt is None or completion is None
     if prompt is None:
-        prompt = _estimate([request["messages"], request.get("tools", [])])
+        prompt = _estimate(request["messages"], request.get("tools", ()))
     if completion is None:
         completion = _estimate(answer) if answer else 0
     cached = _count(_detail(reported, "prompt_tokens_details", "cached_tokens"))
@@ -264,6 +264,12 @@ def estimated_tokens(data: bytes) -> int:
     return -(-len(data) // _BYTES_PER_TOKEN)
 
 
-def _estimate(value: Any) -> int:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return estimated_tokens(text.encode("utf-8", "replace"))
+def _estimate(*values: Any) -> int:
+    """Tokens of values, those that are JSON already among them."""
+    return estimated_tokens(b",".join(map(_text, values)))
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")

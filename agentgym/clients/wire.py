@@ -14,6 +14,7 @@ from agentgym.client import Dialect, SamplingParams
 from agentgym.clients.reply import BadReply
 from agentgym.types import Message, ToolSpec, clean_json
 
+_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _REPLAYED = ("role", "content", "tool_calls", "tool_call_id")
 
 
@@ -58,8 +59,8 @@ def _as_text(value: Any) -> str | None:
 
 def request_body(
     model: str,
-    messages: Sequence[Message],
-    tools: Sequence[ToolSpec],
+    messages: Sequence[Message] | Written,
+    tools: Sequence[ToolSpec] | Written,
     sampling: SamplingParams,
     dialect: Dialect | None = None,
 ) -> dict[str, Any]:
@@ -76,9 +77,11 @@ def request_body(
         dialect: What of it the server takes.
     """
     dialect = dialect or Dialect()
+    if not isinstance(messages, Written):
+        messages = [replayed(message, dialect) for message in messages]
     body: dict[str, Any] = {
         "model": model,
-        "messages": [replayed(message, dialect) for message in messages],
+        "messages": messages,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
@@ -90,7 +93,7 @@ def request_body(
     if dialect.temperature:
         body["temperature"] = sampling.temperature
     if tools and dialect.tools:
-        body["tools"] = list(tools)
+        body["tools"] = tools if isinstance(tools, Written) else list(tools)
     if sampling.stop:
         body["stop"] = list(sampling.stop)
     if sampling.seed is not None and dialect.seed:
@@ -125,17 +128,36 @@ def _is_closed(schema: Any) -> bool:
     return all(_is_closed(value) for value in schema.values())
 
 
+class Written(bytes):
+    """A value that is JSON already."""
+
+
 def encoded(body: Mapping[str, Any]) -> bytes:
     """A request as JSON in UTF-8; what UTF-8 has no form for is replaced.
 
     Raises:
         BadReply: If it can't be encoded; trying again won't help.
     """
+    ready = [(key, value) for key, value in body.items() if isinstance(value, Written)]
+    rest = {key: value for key, value in body.items() if not isinstance(value, Written)}
+    data: bytes = written(rest)
+    for key, value in ready:
+        comma = b"" if data == b"{}" else b", "
+        data = b"".join((data[:-1], comma, written(key), b": ", value, b"}"))
+    return data
+
+
+def written(value: Any) -> Written:
+    """A value as JSON in UTF-8; what UTF-8 has no form for is replaced.
+
+    Raises:
+        BadReply: If it can't be encoded; trying again won't help.
+    """
     try:
         try:
-            return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            return Written(_as_json(value).encode())
         except UnicodeEncodeError:
-            return json.dumps(clean_json(body), ensure_ascii=False, allow_nan=False).encode()
+            return Written(_as_json(clean_json(value)).encode())
     except (TypeError, ValueError, RecursionError) as error:
         text = f"the request can't be written as JSON, so it was not sent: {error}"
         raise BadReply(text, retryable=False) from error
