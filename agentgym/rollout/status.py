@@ -86,10 +86,10 @@ class EpisodeStatus(Record):
             text += f", turn {self.turn}"
         if self.waiting == "policy" and self.replica is not None:
             text += f", replica {self.replica}"
-        if self.attempt:
-            text += f", attempt {self.attempt + 1}"
         if self.node is not None:
             text += f", on {self.node}"
+        if self.attempt:
+            text += f", attempt {self.attempt + 1}"
         return text
 
 

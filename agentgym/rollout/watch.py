@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+import agentgym
 from agentgym.rollout.status import Waiters, waits
 from agentgym.rollout.tally import LagSamples
 from agentgym.rollout.whereabouts import Whereabouts
@@ -72,8 +73,9 @@ class StuckWatch:
                 self._next_s *= 2
 
     def _has_moved(self, counters: tuple[int, ...], in_flight: Sequence[Whereabouts]) -> bool:
-        if counters != self._seen:
+        if counters != self._seen:  # the usual case costs nothing, however many are in flight
             self._seen = counters
+            self._newest_s = self._clock()
             return True
         newest_s = max((each.since for each in in_flight), default=self._newest_s)
         moved = newest_s > self._newest_s
@@ -152,10 +154,11 @@ class LoopWatch:
         if self._blocked_after_s is None or late_s < self._blocked_after_s:
             return
         missed, told = self._missed
-        if missed != due_s:
-            self._often.warn("", f"the event loop stood still for {late_s:.1f} s: {_UNSEEN}")
-        elif told:
-            logger.warning("the event loop goes on after %.1f s", late_s)
+        if missed == due_s:
+            if told:
+                logger.warning("the event loop goes on after %.1f s", late_s)
+        elif (again := self._often.again("")) is not None:
+            logger.warning("the event loop stood still for %.1f s: %s%s", late_s, _UNSEEN, again)
 
     def _guard(self, after_s: float, over: threading.Event) -> None:
         """Look for a missing beat, in a thread of its own."""
@@ -168,18 +171,18 @@ class LoopWatch:
             if late_s < after_s or frame is None:
                 continue
             place, text = blocking_line(frame)
-            told = self._often.warn(
-                place, f"the event loop stands still for {late_s:.1f} s: {text}"
-            )
-            self._missed = (due_s, told)
+            again = self._often.again(place)
+            self._missed = (due_s, again is not None)
+            if again is not None:
+                logger.warning("the event loop stands still for %.1f s: %s%s", late_s, text, again)
 
 
 _UNSEEN = "code that doesn't let go of the interpreter (a C extension), or the process was paused"
 _STARVED = "other threads keep the interpreter busy"
 _ASYNCIO = str(Path(asyncio.__file__).parent)
-_LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+_STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+_INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+_AGENTGYM = str(Path(agentgym.__file__).parent)
 
 
 def blocking_line(frame: FrameType) -> tuple[str, str]:
@@ -189,14 +192,15 @@ def blocking_line(frame: FrameType) -> tuple[str, str]:
         frame: The innermost one of the thread that runs the event loop.
 
     Returns:
-        The place, and a sentence about it. Of code that isn't a library's, if any takes part.
+        The place, and a sentence about it. The place is in the user's own code, if that takes part.
     """
     stack = [frame]
     while (outer := stack[-1].f_back) is not None and not _runs_callbacks(outer):
         stack.append(outer)
     if _is_in(frame, (_ASYNCIO,)) or frame.f_code.co_filename.endswith("selectors.py"):
         return "", _STARVED
-    own = next((each for each in stack if not _is_in(each, _LIBRARIES)), frame)
+    others = (_is_own, lambda each: not _is_in(each, _STANDARD))
+    own = next((each for is_it in others for each in stack if is_it(each)), frame)
     place = f"{own.f_code.co_filename}:{own.f_lineno}"
     code = linecache.getline(own.f_code.co_filename, own.f_lineno).strip()
     text = f"{place}, in {own.f_code.co_name}"
@@ -210,26 +214,28 @@ def _runs_callbacks(frame: FrameType) -> bool:
     return frame.f_code.co_name == "_run" and _is_in(frame, (_ASYNCIO,))
 
 
+def _is_own(frame: FrameType) -> bool:
+    return not _is_in(frame, (*_STANDARD, *_INSTALLED, _AGENTGYM))
+
+
 def _is_in(frame: FrameType, folders: Sequence[str]) -> bool:
     return frame.f_code.co_filename.startswith(tuple(f"{folder}/" for folder in folders))
 
 
 class _Sparingly:
-    """Warns of the same thing at growing intervals only."""
+    """Decides when the same thing is told again: at growing intervals."""
 
     def __init__(self, clock: Callable[[], float], first_s: float = 60.0) -> None:
         self._clock = clock
         self._first_s = first_s
         self._known: dict[str, tuple[float, float, int]] = {}
 
-    def warn(self, key: str, text: str) -> bool:
-        """Warn, unless it has been said lately; tells whether it did."""
+    def again(self, key: str) -> str | None:
+        """What to add to a warning if it is to be given now, or None if it isn't."""
         now = self._clock()
         next_s, pause_s, kept_back = self._known.get(key, (now, self._first_s, 0))
         if now < next_s:
             self._known[key] = (next_s, pause_s, kept_back + 1)
-            return False
+            return None
         self._known[key] = (now + pause_s, pause_s * 2, 0)
-        again = f" ({kept_back} times more since the last warning)" if kept_back else ""
-        logger.warning("%s%s", text, again)
-        return True
+        return f" ({kept_back} times more since the last warning)" if kept_back else ""

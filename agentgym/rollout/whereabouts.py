@@ -58,9 +58,12 @@ class Whereabouts:
             waiting: What it waits for.
             waited_s: For how long it has waited for that, seconds.
         """
+        since = time.monotonic() - waited_s
+        same = (stage, waiting) == (self.stage, self.waiting)
+        if not same or since - self.since > 1.0:  # less is how long the news took
+            self.since = since
         self.stage = stage
         self.waiting = waiting
-        self.since = time.monotonic() - waited_s
 
     @property
     def waited_s(self) -> float:

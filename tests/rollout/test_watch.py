@@ -1,0 +1,270 @@
+"""A run that stands still says where; what blocks the event loop is told on, with its line."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentgym.clients import ScriptedClient
+from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.rollout.status import waits
+from agentgym.rollout.tally import LagSamples
+from agentgym.rollout.watch import LoopWatch, StuckWatch, _Sparingly, blocking_line, where
+from agentgym.rollout.whereabouts import Waiting, Whereabouts
+from agentgym.testing.envs import CounterEnv
+from agentgym.trace import Stage
+
+LOG = "agentgym.rollout.watch"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("agentgym.rollout.whereabouts.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+@contextmanager
+def heard(then: Any) -> Iterator[list[str]]:
+    """The watch's warnings; each calls `then`, in the thread that warns."""
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+            then()
+
+    handler = Handler()
+    logging.getLogger(LOG).addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger(LOG).removeHandler(handler)
+
+
+def at(name: str, stage: Stage, waiting: Waiting, **facts: Any) -> Whereabouts:
+    found = Whereabouts(name)
+    found.moves(stage, waiting)
+    for key, value in facts.items():
+        setattr(found, key, value)
+    return found
+
+
+# --- nothing moves -------------------------------------------------------------------------------
+
+
+def test_stuck_run_names_who_waits_for_what_for_how_long_and_where(clock, caplog):
+    watch = StuckWatch(60, clock=clock)
+    facts = {"turn": 3, "replica": "http://gpu1:8000/v1"}
+    in_flight = [at(f"webshop/{k}@5.0", "run", "policy", **facts) for k in range(12)]
+    in_flight[7].since -= 15
+    in_flight += [at("webshop/99@5.0", "init", "env") for _ in range(3)]
+    for second in range(61):
+        clock.now = 1000.0 + second
+        watch.look((4, 0), in_flight)
+    (message,) = caplog.messages
+    assert message == (
+        "no progress for 60 s: 12 episodes wait for the policy (longest: webshop/7@5.0 for 75 s, "
+        "turn 3, replica http://gpu1:8000/v1), 3 for an env to be ready (longest: webshop/99@5.0 "
+        "for 60 s)"
+    )
+
+
+def test_warnings_come_at_growing_intervals(clock, caplog):
+    watch, in_flight = StuckWatch(60, clock=clock), [at("a@0.0", "run", "policy")]
+    for second in range(1000):
+        clock.now = 1000.0 + second
+        watch.look((0, 0), in_flight)
+    told = [message.split(":")[0] for message in caplog.messages]
+    assert told == [f"no progress for {n} s" for n in (60, 120, 240, 480, 960)]
+
+
+@pytest.mark.parametrize("move", ["turn", "finish", "stage", "new"])
+def test_any_move_counts_and_ends_the_silence(move, clock, caplog):
+    watch, in_flight = StuckWatch(60, clock=clock), [at("a@0.0", "run", "policy")]
+    watch.look((0, 0), in_flight)
+    clock.now += 70
+    watch.look((0, 0), in_flight)
+    clock.now += 5
+    if move == "stage":
+        in_flight[0].moves("run", "env")
+    if move == "new":
+        in_flight.append(at("b@0.0", "init", "slot"))
+    counters = {"turn": (1, 0), "finish": (0, 1)}.get(move, (0, 0))
+    watch.look(counters, in_flight)
+    clock.now += 59
+    watch.look(counters, in_flight)
+    assert [message.split(":")[0] for message in caplog.messages] == [
+        "no progress for 70 s",
+        "moving again after 75 s",
+    ]
+
+
+def test_a_run_that_moves_says_nothing(clock, caplog):
+    watch = StuckWatch(60, clock=clock)
+    for minute in range(100):
+        clock.now += 59
+        watch.look((minute, 0), [at("a@0.0", "run", "policy")])
+    assert caplog.messages == []
+
+
+def test_the_watch_can_be_off(clock, caplog):
+    watch = StuckWatch(None, clock=clock)
+    clock.now += 1e6
+    watch.look((0, 0), [at("a@0.0", "run", "policy")])
+    assert caplog.messages == []
+
+
+def test_time_before_the_run_is_no_silence(clock, caplog):
+    watch = StuckWatch(60, clock=clock)
+    watch.look((0, 0), [])
+    clock.now += 3600  # a trainer trains
+    watch.begin()
+    watch.look((0, 0), [])
+    assert caplog.messages == []
+
+
+def test_where_of_nobody():
+    assert where(()) == "no episode is in flight; the next request has not come"
+
+
+def test_where_of_one_that_is_played_again():
+    again = at("a@0.0", "run", "slot", attempt=1)
+    assert where(waits([again])) == (
+        "1 episode waits for a slot of RUN (longest: a@0.0 for 0 s, turn 0, attempt 2)"
+    )
+
+
+async def test_an_engine_whose_policy_hangs_says_so_and_that_it_goes_on(monkeypatch):
+    monkeypatch.setattr("agentgym.rollout.observer.TICK_S", 0)
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+    async def hang(messages: Any) -> str:
+        await told.wait()
+        return "no call"
+
+    engine = Engine(CounterEnv, client=ScriptedClient(hang), stuck_after_s=0.01)
+    with heard(lambda: loop.call_soon(told.set)) as lines:
+        async with asyncio.timeout(60), engine:
+            requests = [EpisodeRequest(task_id="counter/5", seed=k) for k in range(3)]
+            traces = [trace async for trace in engine.run(requests)]
+    assert len(traces) == 3
+    assert any("3 episodes wait for the policy (longest: counter/5@" in line for line in lines), (
+        lines
+    )
+    assert any(line.startswith("moving again after") for line in lines)
+
+
+# --- the event loop ------------------------------------------------------------------------------
+
+
+async def a_beat(watch: LoopWatch) -> None:
+    """Wait until the watch has looked at the loop once more."""
+    beaten = asyncio.Event()
+    beat = watch._beat
+
+    def then_tell() -> None:
+        beat()
+        beaten.set()
+
+    due_s, timer = watch._timer.when(), watch._timer
+    timer.cancel()
+    watch._timer = asyncio.get_running_loop().call_at(due_s, then_tell)
+    await beaten.wait()
+
+
+async def test_code_that_blocks_the_loop_is_named():
+    watch, told = LoopWatch(LagSamples(), blocked_after_s=0.05), threading.Event()
+
+    async def tool_that_blocks() -> None:
+        assert told.wait(60)  # a blocking call on the event loop
+
+    with heard(told.set) as lines:
+        watch.start()
+        await tool_that_blocks()
+        await a_beat(watch)
+        watch.stop()
+    line = inspect.getsourcelines(tool_that_blocks)[1] + 1
+    assert f"{__file__}:{line}, in tool_that_blocks: assert told.wait(60)" in lines[0]
+    assert "(now in " in lines[0]  # the library's line in which it waits
+    assert "run it in a thread" in lines[0]
+    assert lines[1].startswith("the event loop goes on after ")
+
+
+def test_the_same_line_is_told_on_again_at_growing_intervals():
+    clock = Clock()
+    often = _Sparingly(clock)
+    told = []
+    for second in range(600):
+        clock.now = second
+        if (again := often.again("tool.py:3")) is not None:
+            told.append((second, again))
+        assert second or often.again("tool.py:9") == ""  # another line is another matter
+    assert told == [
+        (0, ""),
+        (60, " (59 times more since the last warning)"),
+        (180, " (119 times more since the last warning)"),
+        (420, " (239 times more since the last warning)"),
+    ]
+
+
+async def test_lag_is_measured_while_the_loop_is_free():
+    samples = LagSamples()
+    watch = LoopWatch(samples, blocked_after_s=None)
+    assert samples.lag() is None
+    watch.start()
+    await a_beat(watch)
+    watch.stop()
+    assert samples.lag().p50_s >= 0
+    assert watch.overdue_s == 0
+
+
+async def test_watching_leaves_neither_timer_nor_thread():
+    before = set(threading.enumerate())
+    watch = LoopWatch(LagSamples())
+    watch.start()
+    (thread,) = set(threading.enumerate()) - before
+    watch.stop()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert watch._timer.cancelled()
+
+
+def test_a_loop_that_waits_for_events_is_not_blocked_by_any_line():
+    """If the loop is late although it only selects, other threads hold the interpreter."""
+    frames: list[Any] = []
+    ready = threading.Event()
+
+    async def idle() -> None:
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        frames.append((threading.get_ident(), loop, stop))
+        loop.call_soon(ready.set)
+        await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(idle()))
+    thread.start()
+    assert ready.wait(60)
+    ident, loop, stop = frames[0]
+    place, text = "", ""
+    while text != "other threads keep the interpreter busy":
+        place, text = blocking_line(sys._current_frames()[ident])
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    assert place == ""
