@@ -24,6 +24,7 @@ from agentgym.serve.job_routes import REFUSALS, job_router
 from agentgym.serve.policy_routes import policy_router
 from agentgym.serve.schema import PREFIX, EnvEntry, EnvList, EnvParameter, ServiceStatus
 from agentgym.serve.service import Service
+from agentgym.serve.session_metrics import SessionMetrics
 from agentgym.serve.session_routes import session_router
 
 _ABOUT = """\
@@ -82,6 +83,7 @@ def create_app(config: ServiceConfig) -> FastAPI:
 def _add_health(app: FastAPI, service: Service) -> None:
     registry = CollectorRegistry()
     registry.register(service.metrics)
+    registry.register(SessionMetrics(service.sessions))
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> PlainTextResponse:
@@ -97,7 +99,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", tags=["health"], responses=REFUSALS)
     async def metrics() -> Response:
-        """Prometheus metrics of all engines."""
+        """Prometheus metrics of all engines and sessions."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 

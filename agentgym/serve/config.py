@@ -14,6 +14,7 @@ from agentgym.roles import Roles
 from agentgym.rollout.limits import Limits
 from agentgym.serve.access import TOKEN_VARIABLE, Quota, Tokens
 from agentgym.serve.allowed import Allowed, is_loopback
+from agentgym.serve.session_limits import SessionLimits
 from agentgym.types import Finite, Record, in_one_line
 
 
@@ -52,6 +53,8 @@ class ServiceConfig(Record):
     """The simulator and the judge of envs for which a job names none."""
     keeping: Keeping = Keeping()
     """How long jobs and engines are kept."""
+    sessions: SessionLimits = SessionLimits()
+    """How many single environments are kept, how long, and what they show."""
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     """The largest request body."""
     drain_s: Finite = Field(default=60.0, ge=0)
@@ -75,12 +78,15 @@ _TABLES: dict[str, type[Record]] = {
     "keeping": Keeping,
     "limits": Limits,
     "quota": Quota,
+    "sessions": SessionLimits,
 }
 _PLAIN = ("host", "port", "store", "max_body_bytes", "drain_s", "backend", "token_file")
 _ROLES = ("simulator", "judge")
 
 
-def read_config(path: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
+def read_config(
+    path: Path | None, flags: Mapping[str, Any], *, store: Path | None = None
+) -> ServiceConfig:
     """A service's configuration from a TOML file and what flags say beside it.
 
         port = 8800
@@ -105,6 +111,7 @@ def read_config(path: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
     Args:
         path: The file, if there is one.
         flags: The fields that flags name; a mapping adds to the table of that name.
+        store: The store where neither says one.
 
     Raises:
         ConfigError: If something is unknown or not allowed; one line, without secrets.
@@ -120,6 +127,7 @@ def read_config(path: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
         known = values.get(name)
         both = isinstance(value, Mapping) and isinstance(known, Mapping)
         values[name] = {**known, **value} if both and known is not None else value
+    values.setdefault("store", store)
     roles = Roles.from_tables(
         {role: values.pop(role) for role in _ROLES if role in values}, where=where
     )
