@@ -27,6 +27,9 @@ class Played:
     """The env's, where it is in this process."""
     fatal: str | None = None
     """Why no other episode of the run can fare better, if so: a wrong key, no credit, …"""
+    replaced: tuple[Trace, ...] = ()
+    """Masked traces of rollouts that failed for good, in whose place in the group this one was
+    rolled out; oldest first."""
 
 
 class Playing(Protocol):
@@ -37,24 +40,27 @@ class Playing(Protocol):
         """Where it is; kept current."""
 
     async def play(self) -> Played:
-        """Play it to the end; awaited exactly once.
+        """Play it to the end; awaited at most once.
 
-        Whatever breaks ends in a masked trace. Cancelling frees everything it holds, here and on
-        the servers that work for it.
+        Attempts that `Setting.retry` allows are made here. Whatever breaks ends in a masked trace.
+        Cancelling frees everything it holds, here and on the servers that work for it.
 
         Raises:
             AgentGymError: If no episode can be played as configured.
         """
+
+    def over(self) -> None:
+        """Give up all that is held, also if `play` never began; may be called again."""
 
 
 class Batch(Protocol):
     """The episodes of one run."""
 
     async def admit(self) -> None:
-        """Wait until there is room for one more episode."""
+        """Wait until there is room for one more episode, which is then kept for it."""
 
     def begin(self, request: EpisodeRequest) -> Playing:
-        """Give an admitted episode its place, in its group too; `play` must follow."""
+        """Give an admitted episode its place, in its group too; `play` or `over` must follow."""
 
     def no_more(self) -> None:
         """No further episode will be requested; groups wait for nobody else."""

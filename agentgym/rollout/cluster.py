@@ -164,3 +164,7 @@ class RayPlaying:
         finally:
             self._backend.ended(self)
         return Played(played.trace, scoring=self._backend.scoring, fatal=played.fatal)
+
+    def over(self) -> None:
+        """Forget it."""
+        self._backend.ended(self)

@@ -8,53 +8,50 @@ the policy. There are no rounds: who finishes first comes out first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-    Sized,
-)
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import agentgym
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.clients.connect import connect
-from agentgym.errors import ConfigError, RolloutStopped
-from agentgym.rollout.backend import Backend, Playing
+from agentgym.errors import ConfigError
+from agentgym.rollout.backend import Backend
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.hosted import check_keys
 from agentgym.rollout.journal import Journal
-from agentgym.rollout.limits import FailureWatch, Limits
+from agentgym.rollout.limits import Limits
 from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.progress import Progress, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.retry import Retry
+from agentgym.rollout.run import Requests, Run
 from agentgym.rollout.source import EnvLike, EnvSource
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.status import EngineStatus
 from agentgym.rollout.turns import Setting
 from agentgym.trace import Trace
-
-Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
-"""Episodes to play; an asynchronous source may wait for its next one without holding up others."""
+from agentgym.traces import TraceSink
 
 PolicyLike: TypeAlias = ModelClient | Endpoint | Sequence[Endpoint]
 """What stands for the policy: a client, an endpoint, or the endpoints of equal replicas."""
 
 
-class TraceSink(Protocol):
-    """Where finished traces go; `agentgym.traces.TraceWriter` is one."""
+@dataclass
+class _OnLoop:
+    """What an engine has on one event loop; slots and environments belong to it."""
 
-    def write(self, trace: Trace) -> None:
-        """Keep one trace."""
+    backend: Backend
+    runs: set[Run] = field(default_factory=set)
+    """Those that are read."""
+    carried: list[Run] = field(default_factory=list)
+    """Those that go on until the next one reads them."""
 
 
 class Engine:
@@ -114,7 +111,6 @@ class Engine:
         self._writer = writer
         self._backend_choice = backend
         self._stages = stages
-        self._retry = retry
         self._endpoints = endpoints_of(client)
         policy = policy_client(client)
         self._observer = Observer(
@@ -129,21 +125,28 @@ class Engine:
             progress=self._observer,
             canary=canary,
             journal=journal,
+            retry=retry,
         )
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Backend] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
 
     async def run(
         self, requests: Requests, *, enough: Enough | None = None
     ) -> AsyncIterator[Trace]:
         """Play the requested episodes.
 
+        What earlier runs have carried over is read here, too. Leaving the loop early cancels all
+        that is in flight.
+
         Args:
-            requests: May be lazy, and asynchronous; the next one is taken when there is room for it.
-            enough: When to end before all of them are over.
+            requests: May be lazy, and asynchronous. The next one is taken when the one before has
+                begun, and it begins when there is room: fewer than `Limits.backlog` episodes wait
+                for a verdict, and as many traces to be read here.
+            enough: When to end before all of them are over. What hasn't begun by then isn't taken
+                from `requests`, so that an iterator can be gone on with.
 
         Yields:
-            Traces in the order in which the episodes finish. An episode that fails is a trace with
-            a failure class.
+            Traces in the order in which the episodes finish; with `enough`, those of a group
+            together. An episode that fails is a trace with a failure class.
 
         Raises:
             AgentGymError: If no env can be made as configured, or a model it names needs a key that
@@ -152,15 +155,21 @@ class Engine:
                 no credit, budget used up), a replay misses, or a canary that may finds drift.
             TraceError: If the writer can't write.
         """
-        finished: asyncio.Queue[Trace | None] = asyncio.Queue()
-        batch = asyncio.create_task(self._play_all(requests, finished.put_nowait))
+        check_keys(self._source.env_kwargs)
+        here = self._here()
+        run = Run(
+            self._backend(), self._setting, self._observer, writer=self._writer, enough=enough
+        )
+        carried, here.carried = here.carried, []
+        here.runs.add(run)
+        run.begin(requests, carried)
         try:
-            while (trace := await finished.get()) is not None:
+            while (trace := await run.outbox.take()) is not None:
                 yield trace
-            await batch
+            run.end()
         finally:
-            batch.cancel()
-            await asyncio.gather(batch, return_exceptions=True)
+            here.runs.discard(run)
+            here.carried += await run.leave()
 
     def run_blocking(self, requests: Requests) -> list[Trace]:
         """`run`, to completion, from plain code and from notebooks.
@@ -173,8 +182,15 @@ class Engine:
         return run_to_completion(self._collect(requests))
 
     def drain(self) -> None:
-        """Begin no further episode, and let those finish that have begun; `run` then ends."""
-        raise NotImplementedError
+        """Begin no further episode, and let those finish that have begun; `run` then ends.
+
+        A request that has been taken and waits for room does not begin either. Any thread may call
+        this; it does nothing where nothing runs.
+        """
+        for loop, here in list(self._by_loop.items()):
+            for run in tuple(here.runs):
+                with suppress(RuntimeError):  # the loop was closed meanwhile
+                    loop.call_soon_threadsafe(run.drain)
 
     def status(self) -> EngineStatus:
         """What the engine is doing at the moment; any thread may ask."""
@@ -183,13 +199,16 @@ class Engine:
     @property
     def carried(self) -> tuple[EpisodeRequest, ...]:
         """Episodes of earlier runs that go on in the background; the next run yields them."""
-        return ()
+        states = list(self._by_loop.values())
+        return tuple(r for here in states for run in here.carried for r in run.requests_out)
 
     async def aclose(self) -> None:
-        """Close the environments that were kept for reuse."""
-        backends = list(self._by_loop.values())
+        """Cancel what is carried, and close the environments that were kept for reuse."""
+        states = list(self._by_loop.values())
         self._by_loop.clear()
-        await asyncio.gather(*(backend.aclose() for backend in backends))
+        for here in states:
+            await asyncio.gather(*(run.cancel() for run in here.carried))
+            await here.backend.aclose()
 
     def close(self) -> None:
         """`aclose` for plain code."""
@@ -206,13 +225,15 @@ class Engine:
     async def _collect(self, requests: Requests) -> list[Trace]:
         return [trace async for trace in self.run(requests)]
 
-    def _backend(self) -> Backend:
-        """Slots and environments belong to one event loop."""
+    def _here(self) -> _OnLoop:
         loop = asyncio.get_running_loop()
-        backend = self._by_loop.get(loop)
-        if backend is None:
-            backend = self._by_loop[loop] = self._new_backend()
-        return backend
+        here = self._by_loop.get(loop)
+        if here is None:
+            here = self._by_loop[loop] = _OnLoop(self._new_backend())
+        return here
+
+    def _backend(self) -> Backend:
+        return self._here().backend
 
     def _new_backend(self) -> Backend:
         if self._backend_choice == "local":
@@ -225,67 +246,6 @@ class Engine:
                 self._source, self._setting, endpoints=self._endpoints, cluster=cluster
             )
         return self._backend_choice
-
-    async def _play_all(self, requests: Requests, emit: Callable[[Trace | None], None]) -> None:
-        """Play everything; `emit` gets each trace, and None at the end whatever happened."""
-        progress = self._observer
-        watch = FailureWatch(self._setting.limits)
-
-        def done(trace: Trace) -> None:
-            if self._writer is not None:
-                self._writer.write(trace)
-            progress.finish(trace)
-            emit(trace)
-            watch.count(trace)
-
-        try:
-            check_keys(self._source.env_kwargs)
-            progress.begin(len(requests) if isinstance(requests, Sized) else None)
-            backend = self._backend()
-            async with progress.watching(backend), asyncio.TaskGroup() as group:
-                batch = backend.batch(group)
-                async for request in _each(requests):
-                    await batch.admit()
-                    group.create_task(self._play(batch.begin(request), group, done))
-                batch.no_more()
-        except BaseExceptionGroup as failures:
-            raise _first_cause(failures) from None
-        finally:
-            progress.end()
-            emit(None)
-
-    async def _play(
-        self, playing: Playing, tasks: asyncio.TaskGroup, done: Callable[[Trace], None]
-    ) -> None:
-        played = await playing.play()
-        done(played.trace)
-        if played.fatal is not None:
-            raise RolloutStopped(
-                f"stopped, since no other episode would fare better: {played.fatal}"
-            )
-        canary: Canary | None = self._setting.canary
-        if canary is None or played.scoring is None:
-            return
-        if (finished := canary.due()) is not None:
-            judge = canary.judge or played.scoring.judge
-            tasks.create_task(self._check_judge(canary, judge, finished))
-
-    async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
-        """Ask the judge about the canary's episodes, beside the run."""
-        check = await canary.check(judge, after_episodes=finished)
-        self._observer.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
-        if check.drifted and canary.stop:
-            raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
-
-
-async def _each(requests: Requests) -> AsyncIterator[EpisodeRequest]:
-    """The requests of a source of either kind."""
-    if isinstance(requests, AsyncIterable):
-        async for request in requests:
-            yield request
-    else:
-        for request in requests:
-            yield request
 
 
 def endpoints_of(policy: PolicyLike) -> tuple[Endpoint, ...]:
@@ -310,9 +270,3 @@ def policy_client(policy: PolicyLike) -> ModelClient:
             return BalancedClient(policy)
         (policy,) = policy
     return connect(policy, role="policy")
-
-
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first of the errors that stopped a batch; the others followed from it or equal it."""
-    error = group.exceptions[0]
-    return _first_cause(error) if isinstance(error, BaseExceptionGroup) else error

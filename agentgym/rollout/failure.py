@@ -19,6 +19,8 @@ class Failure(Exception):
         error: What happened, for the trace.
         fatal: Whether every other episode of the batch will fail of it too.
         cut: How the episode is truncated if the env is still in order.
+        again: Whether another attempt at the episode may fare better. Not where a client has made
+            all its own attempts: the same call would be tried twice over.
     """
 
     def __init__(
@@ -28,11 +30,13 @@ class Failure(Exception):
         *,
         fatal: bool = False,
         cut: TruncationReason = "fault",
+        again: bool = True,
     ) -> None:
         super().__init__(error)
         self.failure_class = failure_class
         self.fatal = fatal
         self.cut: TruncationReason = cut
+        self.again = again and not fatal
 
     def marks(self, episode: Episode) -> Episode:
         """The episode's record with this failure in it, which masks its verdict."""

@@ -1,8 +1,9 @@
-"""Rollouts of one task that are judged together, once all of them are over.
+"""Rollouts of one task: which of them are judged together, and which need a replacement.
 
 A judge that compares needs the whole group. Who is over first waits, but holds nothing meanwhile:
 no slot, no environment, no admission, so its siblings can always begin. Whoever leaves without an
-episode to judge is no longer waited for, nor are siblings that will never be requested.
+episode to judge is no longer waited for, nor are siblings that will never be requested. Whoever is
+played again, or replaced because the group would be too small, keeps the place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TypeAlias
 from agentgym.judge import Scoring
 from agentgym.rollout.judging import Judged
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.retry import Retries
 from agentgym.types import Episode
 
 JudgeGroup: TypeAlias = Callable[[Sequence[Episode], Scoring, str], Awaitable[list[Judged]]]
@@ -33,8 +35,13 @@ class _Member:
 class _Group:
     name: str
     size: int | None
+    next_sample: int
+    """The number that a replacement gets."""
     entered: int = 0
     over: int = 0
+    lost: int = 0
+    """Places whose rollout failed for good and was not replaced."""
+    replaced: int = 0
     members: list[_Member] = field(default_factory=list)
 
 
@@ -54,6 +61,28 @@ class Seat:
         self._group.members.append(_Member(self._sample, episode, scoring, future))
         self.leave()
         return await future
+
+    def replacement(self, request: EpisodeRequest, retries: Retries) -> EpisodeRequest | None:
+        """What is to be rolled out in this place, whose rollout has failed for good, if anything.
+
+        The place is kept. Nothing is replaced in a group of which nobody knows yet how many
+        rollouts it will have.
+
+        Args:
+            request: What failed.
+            retries: Says whether the group needs it and the budget has it.
+        """
+        group = self._group
+        size = self._groups.size_of(group)
+        counts = {"lost": group.lost, "replaced": group.replaced}
+        name = request.name(request.seed or 0)
+        if size is None or not retries.replaces(size=size, **counts, name=name):
+            group.lost += 1
+            return None
+        group.replaced += 1
+        self._sample = group.next_sample
+        group.next_sample += 1
+        return request.model_copy(update={"sample": self._sample})
 
     def leave(self) -> None:
         """Be waited for no longer; may be called again."""
@@ -77,15 +106,17 @@ class Groups:
         self._open: dict[str, _Group] = {}
         self._requests_over = False
 
-    def enter(self, request: EpisodeRequest, seed: int) -> Seat | None:
+    def enter(self, request: EpisodeRequest) -> Seat | None:
         """Take a place, before the episode begins; None if it belongs to no group."""
         if request.group is None:
             return None
         group = self._open.get(request.group)
         if group is None:
-            name = f"{request.task_id or 'drawn'}@{seed}.group"
-            group = self._open[request.group] = _Group(name, request.group_size)
+            name = f"{request.task_id or 'drawn'}@{request.seed}.group"
+            free = max(request.group_size or 0, request.free_sample or 0)
+            group = self._open[request.group] = _Group(name, request.group_size, free)
         group.entered += 1
+        group.next_sample = max(group.next_sample, request.sample + 1)
         return Seat(self, group, request.group, request.sample)
 
     def no_more(self) -> None:
@@ -93,6 +124,10 @@ class Groups:
         self._requests_over = True
         for key, group in list(self._open.items()):
             self.check(key, group)
+
+    def size_of(self, group: _Group) -> int | None:
+        """How many rollouts it has; None if that isn't known yet."""
+        return group.entered if self._requests_over else group.size
 
     def check(self, key: str, group: _Group) -> None:
         """Judge a group if nobody else is to be waited for."""

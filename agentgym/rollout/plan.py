@@ -29,6 +29,9 @@ def plan_requests(
         whole_groups: Whether a task with any sample missing is played with all of them, for a judge
             that compares them: what it said of some siblings is no measure for the others.
     """
+    highest: dict[str, int] = {}
+    for task_id, sample in done:
+        highest[task_id] = max(sample, highest.get(task_id, 0))
     requests = []
     for task_id in task_ids:
         missing = [sample for sample in range(samples) if (task_id, sample) not in done]
@@ -41,6 +44,7 @@ def plan_requests(
                 group=task_id if samples > 1 else None,
                 group_size=len(missing) if samples > 1 else None,
                 sample=sample,
+                free_sample=(max(samples, highest.get(task_id, 0) + 1) if samples > 1 else None),
             )
             for sample in missing
         ]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, EnvFault
 from agentgym.judge import Scoring
 from agentgym.judges.rescore import task_again
 from agentgym.rollout.failure import Failure
@@ -32,8 +32,9 @@ _ASYNC_FACE = ("areset", "astep", "atruncate")
 class EnvHandle:
     """One environment, behind an async face whatever it is wrapped in.
 
-    Where the outermost wrapper offers the async methods they are awaited, so episodes share the
-    loop. Otherwise the plain ones run in a thread.
+    Where every wrapper offers the async methods they are awaited, so episodes share the loop.
+    Otherwise the plain ones run in a thread. The two checkers that `gymnasium.make` puts around
+    everything are taken out wherever they are: an `AgentEnv` checks the same itself.
 
     Raises:
         ConfigError: If it is no `AgentEnv` inside.
@@ -45,11 +46,12 @@ class EnvHandle:
             raise ConfigError(
                 f"the engine plays agentgym.AgentEnv environments, got {type(core).__name__}"
             )
-        while isinstance(env, OrderEnforcing | PassiveEnvChecker):  # AgentEnv checks both itself
-            env = env.env
-        self._env: Any = env
+        self._env: Any = _without_checkers(env)
         self._core = core
-        self.is_async = all(hasattr(env, name) for name in _ASYNC_FACE)
+        self._closed = False
+        self.is_async = all(
+            hasattr(layer, name) for layer in _layers(self._env) for name in _ASYNC_FACE
+        )
 
     @property
     def scoring(self) -> Scoring:
@@ -94,7 +96,8 @@ class EnvHandle:
         if self.is_async:
             step = await self._env.atruncate(reason)
         else:
-            step = await in_thread(lambda: self._core.truncate(reason))
+            truncate = self._env.get_wrapper_attr("truncate")  # the outermost that has one
+            step = await in_thread(lambda: truncate(reason))
         return cast("dict[str, Any]", step[4])
 
     def remains(self, failure: Failure, messages: Sequence[Message]) -> Episode | None:
@@ -117,10 +120,13 @@ class EnvHandle:
         return episode.model_copy(update={"messages": tuple(messages)})
 
     def close(self) -> None:
-        """Close the env; an error in it is logged, since nothing depends on it any more.
+        """Close the env, once; an error in it is logged, since nothing depends on it any more.
 
         It may block, and is no coroutine: it belongs into a thread.
         """
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._env.close()
         except BaseException:  # the thread is this call's own: whatever comes is the env's
@@ -184,12 +190,30 @@ class EnvPool:
                 await in_thread(handle.close)
         except TimeoutError:
             logger.warning("an env's close() took over %g s; left behind", self._close_timeout_s)
+        except EnvFault as error:
+            logger.warning("an env is left open: %s", error)
 
     async def aclose(self) -> None:
         """Close all idle environments, and those in use once they come back."""
         self._closed = True
         idle, self._idle = self._idle, []
         await asyncio.gather(*(self.discard(handle) for handle in idle))
+
+
+def _without_checkers(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    while isinstance(env, OrderEnforcing | PassiveEnvChecker):
+        env = env.env
+    if isinstance(env, gymnasium.Wrapper):
+        env.env = _without_checkers(env.env)
+    return env
+
+
+def _layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
+    """The env's wrappers, the outermost first, and the env."""
+    yield env
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        yield env
 
 
 def _close_late(env: gymnasium.Env[Any, Any]) -> None:

@@ -26,6 +26,9 @@ class EpisodeRequest(Record):
     None: when no further episode is requested."""
     sample: int = Field(default=0, ge=0)
     """Which rollout of the task this is; rollouts of one seed differ by it."""
+    free_sample: int | None = Field(default=None, ge=0)
+    """The first sample number of the task that nobody has had, for replacements of rollouts that
+    fail; None: the one after those of the group."""
 
     def name(self, seed: int) -> str:
         """What the episode is called in recordings: the same whenever the same is asked for.

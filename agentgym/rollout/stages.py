@@ -1,10 +1,10 @@
 """INIT, RUN, EVAL: three stages, each with its own slots.
 
 A slow stage fills only its own slots. Time spent waiting for a slot is nobody's: clocks start when
-the slot is taken. No queue grows without end: the places of `Admission` bound who waits for INIT and
-RUN, and while too many wait for EVAL none of them is given out. Whoever has one is held up by no
-later stage, so everybody who waits is served in the end. Each stage counts who is in it and how long its slots were held, from which
-`status` and the metrics read queue depths and occupancy.
+the slot is taken. No queue grows without end: the places of `Admission` bound who waits for INIT
+and RUN, and while too many wait for EVAL none of them is given out. Whoever has one is held up by
+no later stage, so everybody who waits is served in the end. Each stage counts who is in it and how
+long its slots were held, from which `status` and the metrics read queue depths and occupancy.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ knows, so the episode fails.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +28,7 @@ from agentgym.rollout.limits import Limits
 from agentgym.rollout.pool import EnvHandle
 from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import derived_seed
+from agentgym.rollout.retry import Retry
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.types import (
     Action,
@@ -59,6 +59,8 @@ class Setting(Record):
     """A `Progress`."""
     journal: Any = Field(default=None, repr=False)
     """A `Journal` of what is rolled out and not judged yet, or None."""
+    retry: Retry | None = None
+    """What is tried again after a failure; None is nothing."""
 
 
 class TurnLoop:
@@ -90,6 +92,8 @@ class TurnLoop:
         self.history: list[Message] = []
         self.tools: list[ToolSpec] = []
         self._generated = 0
+        self.deadline: Deadline | None = None
+        """The latest one, within which somebody else's code is at work."""
         self.failure: Failure | None = None
         """Set when the episode has a record but can't be scored."""
         self.remains: Episode | None = None
@@ -144,7 +148,7 @@ class TurnLoop:
             OutOfTime: If the episode's time is over.
             Failure: If there is no answer.
         """
-        limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
+        limit = self._new_limit()
         self._asked_s = time.monotonic() - self._began_s
         try:
             async with limit.deadline:
@@ -157,6 +161,7 @@ class TurnLoop:
                 f"{type(error).__name__}: {error}",
                 fatal=error.refuses_caller or isinstance(error, ReplayMiss),
                 cut="provider_empty" if isinstance(error, EmptyReply) else "fault",
+                again=False,
             ) from error
         except BaseException as error:
             if is_ours(error):
@@ -166,7 +171,8 @@ class TurnLoop:
             if limit.is_episodes:
                 raise OutOfTime from error
             waited = f"{self._limits.turn_timeout_s:g} s"
-            raise Failure("infra", f"the policy gave no answer within {waited}") from error
+            text = f"the policy gave no answer within {waited}"
+            raise Failure("infra", text, again=False) from error
         finally:
             self._left_s -= limit.used_s
         self._policy_s = limit.used_s
@@ -220,7 +226,7 @@ class TurnLoop:
         Raises:
             Failure: If the env breaks, or the time is over before it is through.
         """
-        limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
+        limit = self._new_limit()
         self._whereabouts.moves("run", "env")
         try:
             async with limit.deadline:
@@ -248,8 +254,9 @@ class TurnLoop:
 
     async def _cut(self, handle: EnvHandle, reason: TruncationReason) -> Episode:
         """End the episode between two turns."""
+        self.deadline = Deadline(self._limits.turn_timeout_s)
         try:
-            async with asyncio.timeout(self._limits.turn_timeout_s):
+            async with self.deadline:
                 return record_of(await handle.truncate(reason))
         except BaseException as error:
             if is_ours(error):
@@ -257,6 +264,11 @@ class TurnLoop:
             if self.failure is not None:
                 raise self.failure from error
             raise Failure("env", text_of(error)) from error
+
+    def _new_limit(self) -> _TurnLimit:
+        limit = _TurnLimit(self._left_s, self._limits.turn_timeout_s)
+        self.deadline = limit.deadline
+        return limit
 
 
 class _TurnLimit:

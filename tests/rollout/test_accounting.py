@@ -239,7 +239,7 @@ async def test_simulator_or_judge_without_credit_stops_the_run(role):
         await play(
             Engine(hosted(**{role: broke}), client=client, limits=Limits(concurrency=2)), 100
         )
-    assert client.calls < 20
+    assert client.calls < 40  # those that had begun, of 200
 
 
 async def test_judge_that_is_only_down_stops_nothing():

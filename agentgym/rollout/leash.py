@@ -1,0 +1,103 @@
+"""Somebody else's coroutine, from which one can get away.
+
+A tool, an environment, a client or a judge may swallow its cancellation (`except BaseException`, a
+bare `except:` around an await) and never come back. Whoever awaited it would hold its slot forever,
+and a batch that is stopped would never end. So such code runs in a task of its own: told to stop,
+it has a grace, is told again, and is then left behind, counted and without its slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from agentgym.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_TELLINGS = 4
+"""Times a task is told to stop within its grace: it may swallow one and await the next thing."""
+
+_strays: set[asyncio.Task[Any]] = set()
+
+
+def strays() -> int:
+    """Tasks of this process that were told to stop, didn't, and still go on."""
+    return len(_strays)
+
+
+class LeftBehind(Exception):
+    """The work went on after it had been told to stop, so nobody waits for it any more."""
+
+
+async def on_leash(
+    work: Coroutine[Any, Any, T],
+    *,
+    name: str,
+    grace_s: float,
+    deadline: Callable[[], Deadline | None],
+) -> T:
+    """Await work that may not let go.
+
+    Args:
+        work: What to await.
+        name: What to call it in the log.
+        grace_s: How long it may go on after it was told to stop, by a deadline of its own or
+            because the caller is cancelled, seconds.
+        deadline: Its deadline at the moment.
+
+    Raises:
+        LeftBehind: If it goes on though its deadline is over.
+        asyncio.CancelledError: If the caller is cancelled; the work then has ended, or is left
+            behind, too.
+    """
+    task = asyncio.create_task(work)
+    late: Deadline | None = None
+    try:
+        while True:
+            await asyncio.wait((task,), timeout=grace_s)
+            if task.done():
+                return task.result()
+            current = deadline()
+            if current is not None and current.is_over:
+                if current is late:
+                    break
+                late = current
+            else:
+                late = None
+    except BaseException:
+        await _stop(task, name, grace_s)
+        raise
+    _leave_behind(task, name, grace_s)
+    raise LeftBehind(f"it did not stop within {grace_s:g} s")
+
+
+async def _stop(task: asyncio.Task[Any], name: str, grace_s: float) -> None:
+    """Cancel a task and wait for its end, for so long."""
+    for _ in range(_TELLINGS):
+        task.cancel()
+        try:
+            await asyncio.wait((task,), timeout=grace_s / _TELLINGS)
+        except asyncio.CancelledError:
+            continue  # told again ourselves: go on telling it
+        if task.done():
+            if not task.cancelled():
+                task.exception()  # seen: the caller's own error matters more
+            return
+    _leave_behind(task, name, grace_s)
+
+
+def _leave_behind(task: asyncio.Task[Any], name: str, grace_s: float) -> None:
+    logger.warning("%s went on %g s after it had been told to stop; left behind", name, grace_s)
+    _strays.add(task)
+    task.add_done_callback(_came_back)
+    task.cancel()
+
+
+def _came_back(task: asyncio.Task[Any]) -> None:
+    _strays.discard(task)
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,312 @@
+"""One call of `Engine.run`: what is begun, what has finished, and when it ends.
+
+A run ends when everything that was asked for is over, when it has enough, when it is drained, when
+its reader leaves, or with an error. What it leaves unfinished is cancelled, or carried on in the
+background until the engine's next run reads it; so a run can have several members, itself and those
+carried over from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence, Sized
+from typing import Any, TypeAlias
+
+from agentgym.errors import RolloutStopped
+from agentgym.rollout.backend import Backend, Batch, Played, Playing
+from agentgym.rollout.canary import Canary
+from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
+from agentgym.rollout.limits import FailureWatch
+from agentgym.rollout.observer import Observer
+from agentgym.rollout.outbox import Outbox
+from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.turns import Setting
+from agentgym.trace import Trace
+from agentgym.traces import TraceSink
+
+Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
+"""Episodes to play; an asynchronous source may wait for its next one without holding up others."""
+
+
+class Run:
+    """A run of an engine.
+
+    Args:
+        backend: Where episodes are played.
+        setting: What they share.
+        observer: Is told what happens.
+        writer: Keeps each trace before it can be read.
+        enough: When to end early; None is never.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        setting: Setting,
+        observer: Observer,
+        *,
+        writer: TraceSink | None,
+        enough: Enough | None,
+    ) -> None:
+        self._backend = backend
+        self._setting = setting
+        self._observer = observer
+        self._writer = writer
+        self._goal = None if enough is None else Goal(enough)
+        self._carries = enough is not None and enough.unfinished == "carry"
+        self._shelf = Shelf(keeps=enough is not None)
+        self._watch = FailureWatch(setting.limits)
+        self._playing: dict[Playing, EpisodeRequest] = {}
+        self._at_hand: EpisodeRequest | None = None
+        self._last: EpisodeRequest | None = None
+        self._is_drained = False
+        self._is_cut_short = False
+        self._has_enough = False
+        self._tasks: asyncio.TaskGroup
+        self._batch: Batch
+        self._feeder: asyncio.Task[None] | None = None
+        """Once it has begun to feed."""
+        self._task: asyncio.Task[None]
+        # As the one that is read, and as a member of one that is.
+        self.outbox = Outbox(setting.limits.backlog)
+        self._members: list[Run] = []
+        self._error: BaseException | None = None
+        self._reader: Run | None = self
+        self._unread: list[Unit] = []
+
+    # --- being read ---------------------------------------------------------------------------
+
+    def begin(self, requests: Requests, carried: Sequence[Run]) -> None:
+        """Start playing.
+
+        Args:
+            requests: What to play.
+            carried: Earlier runs that go on; what they finish is read here.
+        """
+        first = [run._at_hand for run in carried if run._at_hand is not None]
+        self._observer.begin(len(requests) + len(first) if isinstance(requests, Sized) else None)
+        self._task = asyncio.create_task(self._play(_each(first, requests)))
+        self._members = [self, *carried]
+        self._task.add_done_callback(self._tell_over)
+        for member in carried:
+            member._at_hand = None
+            member._reader = self
+            unread, member._unread = member._unread, []
+            self._receive(unread)
+            if member._task.done():
+                member._tell_over(member._task)
+
+    def end(self) -> None:
+        """Called when nothing is left to read.
+
+        Raises:
+            BaseException: What stopped the run, if it was stopped.
+        """
+        if self._error is not None:
+            raise self._error
+
+    async def leave(self) -> list[Run]:
+        """Nobody reads any more: cancel what is still played, and wait for it to be gone.
+
+        Returns:
+            The runs that go on, if this one ended with enough and carries.
+        """
+        self._observer.end()
+        if self._has_enough and self._carries and self._error is None:
+            return [run for run in self._members if run._has_more]
+        for member in self._members:
+            member._task.cancel()
+        await asyncio.gather(*(run._task for run in self._members), return_exceptions=True)
+        return []
+
+    async def cancel(self) -> None:
+        """End a carried run."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Begin nothing further."""
+        for member in self._members:
+            member._is_drained = True
+            member._stop_feeding()
+
+    @property
+    def requests_out(self) -> tuple[EpisodeRequest, ...]:
+        """Those that have begun and aren't over, and the one that was about to begin."""
+        at_hand = () if self._at_hand is None else (self._at_hand,)
+        return (*self._playing.values(), *at_hand)
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether there is anything for the next run to read."""
+        failed = self._task.done() and not self._task.cancelled() and self._task.exception()
+        return bool(not self._task.done() or self._unread or self._at_hand or failed)
+
+    def _receive(self, units: Sequence[Unit]) -> None:
+        for number, unit in enumerate(units):
+            if self._has_enough:  # the rest of what a carried run had ready
+                self._keep_for_later(units[number:])
+                return
+            self.outbox.put(unit.traces)
+            if self._goal is not None and self._goal.reached_by(unit):
+                self._end_early()
+
+    def _keep_for_later(self, units: Sequence[Unit]) -> None:
+        if self._carries:
+            self._unread.extend(units)
+        else:
+            self.outbox.put(trace for unit in units for trace in unit.traces)
+
+    def _end_early(self) -> None:
+        self._has_enough = True
+        for member in self._members:
+            if self._carries:
+                member._reader = None
+                member._begin_no_group()
+            else:
+                member._cut_short()
+        if self._carries:
+            self.outbox.close()
+
+    def _tell_over(self, task: asyncio.Task[None]) -> None:
+        """This member is over; whoever reads it must know."""
+        error = None if task.cancelled() else task.exception()
+        reader = self._reader
+        if reader is None:
+            return
+        if error is not None and reader._error is None:
+            reader._error = error
+            for member in reader._members:
+                member._task.cancel()
+        if all(member._task.done() for member in reader._members):
+            reader.outbox.close()
+
+    # --- playing ------------------------------------------------------------------------------
+
+    async def _play(self, requests: AsyncIterator[EpisodeRequest]) -> None:
+        """Play everything.
+
+        Raises:
+            BaseException: What stopped it.
+        """
+        try:
+            async with self._observer.watching(self._backend), asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._batch = self._backend.batch(tasks)
+                tasks.create_task(self._feed(requests))
+        except BaseExceptionGroup as failures:
+            raise _first_cause(failures) from None
+        except asyncio.CancelledError:
+            if not self._is_cut_short:
+                raise
+        finally:
+            self._deliver(self._shelf.leftovers())
+
+    async def _feed(self, requests: AsyncIterator[EpisodeRequest]) -> None:
+        """Begin one episode after the other, as room comes."""
+        self._feeder = asyncio.current_task()
+        try:
+            while not self._has_begun_enough:
+                self._at_hand = await anext(requests, None)
+                if self._at_hand is None:
+                    break
+                await self.outbox.room()
+                await self._batch.admit()
+                request, self._at_hand = self._at_hand, None
+                self._begin(request)
+        except asyncio.CancelledError:
+            if not self._has_begun_enough:
+                raise
+        self._batch.no_more()
+        self._deliver(self._shelf.no_more())
+
+    @property
+    def _has_begun_enough(self) -> bool:
+        """Whether it is drained; or carried, and no group that has begun lacks a rollout."""
+        if self._is_drained or self._reader is not None:
+            return self._is_drained
+        return self._last is None or not self._shelf.lacks(self._last)
+
+    def _begin_no_group(self) -> None:
+        """Begin nothing but what the groups that have begun still lack."""
+        if self._has_begun_enough:
+            self._stop_feeding()
+
+    def _stop_feeding(self) -> None:
+        if self._feeder is not None:
+            self._feeder.cancel()
+
+    def _cut_short(self) -> None:
+        """Cancel what is played; it is no error."""
+        self._is_cut_short = True
+        self._task.cancel()
+
+    def _begin(self, request: EpisodeRequest) -> None:
+        playing = self._batch.begin(request)
+        self._last = request
+        self._shelf.begin(request)
+        self._playing[playing] = request
+        task = self._tasks.create_task(self._play_one(playing, request))
+        # Also if it is cancelled before it has begun to run.
+        task.add_done_callback(lambda _: self._forget(playing))
+
+    def _forget(self, playing: Playing) -> None:
+        playing.over()
+        del self._playing[playing]
+
+    async def _play_one(self, playing: Playing, request: EpisodeRequest) -> None:
+        played = await playing.play()
+        traces = (*played.replaced, played.trace)
+        for trace in traces:
+            if self._writer is not None:
+                self._writer.write(trace)
+            self._observer.finish(trace)
+        self._deliver(self._shelf.finish(request, traces))
+        for trace in traces:
+            self._watch.count(trace)
+        if played.fatal is not None:
+            raise RolloutStopped(
+                f"stopped, since no other episode would fare better: {played.fatal}"
+            )
+        self._check_judge_if_due(played)
+
+    def _deliver(self, units: Sequence[Unit]) -> None:
+        if self._reader is None:
+            self._unread.extend(units)
+        else:
+            self._reader._receive(units)
+
+    def _check_judge_if_due(self, played: Played) -> None:
+        canary: Canary | None = self._setting.canary
+        if canary is None or played.scoring is None:
+            return
+        if (finished := canary.due()) is not None:
+            judge = canary.judge or played.scoring.judge
+            self._tasks.create_task(self._check_judge(canary, judge, finished))
+
+    async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
+        """Ask the judge about the canary's episodes, beside the run."""
+        check = await canary.check(judge, after_episodes=finished)
+        self._observer.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
+        if check.drifted and canary.stop:
+            raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
+
+
+async def _each(
+    first: Sequence[EpisodeRequest], requests: Requests
+) -> AsyncIterator[EpisodeRequest]:
+    """What is to be begun first, and then the requests of a source of either kind."""
+    for request in first:
+        yield request
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield request
+    else:
+        for request in requests:
+            yield request
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first of the errors that stopped a run; the others followed from it or equal it."""
+    error = group.exceptions[0]
+    return _first_cause(error) if isinstance(error, BaseExceptionGroup) else error
