@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -153,21 +154,24 @@ def test_where_of_one_that_is_played_again():
 
 async def test_an_engine_whose_policy_hangs_says_so_and_that_it_goes_on(monkeypatch):
     monkeypatch.setattr("agentgym.rollout.observer.TICK_S", 0)
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    told = asyncio.Event()
 
     async def hang(messages: Any) -> str:
         await told.wait()
         return "no call"
 
+    def hear() -> None:
+        if "3 episodes wait for the policy" in lines[-1]:
+            told.set()
+
     engine = Engine(CounterEnv, client=ScriptedClient(hang), stuck_after_s=0.01)
-    with heard(lambda: loop.call_soon(told.set)) as lines:
+    with heard(hear) as lines:
         async with asyncio.timeout(60), engine:
             requests = [EpisodeRequest(task_id="counter/5", seed=k) for k in range(3)]
             traces = [trace async for trace in engine.run(requests)]
     assert len(traces) == 3
-    assert any("3 episodes wait for the policy (longest: counter/5@" in line for line in lines), (
-        lines
-    )
+    stuck = next(line for line in lines if "3 episodes wait for the policy" in line)
+    assert re.search(r"\(longest: counter/5@[012]\.0 for 0 s, turn 0\)$", stuck), stuck
     assert any(line.startswith("moving again after") for line in lines)
 
 
