@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.cli._inputs import key_values
 from agentgym.client import Endpoint, Role, public_url
 from agentgym.errors import ConfigError, EndpointError
-from agentgym.roles import Roles, read_endpoint
+from agentgym.roles import Roles, read_endpoint, read_policy, split_urls
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
@@ -49,9 +49,12 @@ class RunEndpoints:
             role for role in ("simulator", "judge") if any(_role_flags(args, role).values())
         )
         self._extra_body = key_values(args.extra_body)
+        self._urls = split_urls(args.base_url or ())
         self._check_policy()
+        servers = () if args.policy else self._policy_servers()
         self.roles = Roles(
-            policy=None if args.policy else self._merged("policy", self._policy_flags()),
+            policy=servers[0] if servers else None,
+            replicas=servers[1:],
             simulator=self._merged("simulator", _role_flags(args, "simulator")),
             judge=self._merged("judge", _role_flags(args, "judge")),
         )
@@ -72,14 +75,20 @@ class RunEndpoints:
         return None
 
     def use(self, limits: Limits) -> None:
-        """Let the policy's client take as many requests at once as the engine has episodes.
+        """Let the clients take as many requests at once as the engine has episodes.
 
-        The engine's slots are then the only queue, so that no episode's clock runs in another.
+        The engine's slots are then the only queue, and what was asked for is what runs. A number
+        that was set for an endpoint stays; `endpoints_table` shows it.
         """
-        policy = self.roles.policy
-        if policy is not None and "max_concurrency" not in policy.model_fields_set:
-            policy = policy.model_copy(update={"max_concurrency": limits.concurrency})
-            self.roles = self.roles.model_copy(update={"policy": policy})
+        roles = self.roles
+        playing, judging = limits.concurrency, limits.eval_concurrency
+        servers = [_with_room(server, playing, exact=True) for server in roles.policy_servers]
+        self.roles = Roles(
+            policy=servers[0] if servers else None,
+            replicas=tuple(servers[1:]),
+            simulator=roles.simulator and _with_room(roles.simulator, playing),
+            judge=roles.judge and _with_room(roles.judge, judging),
+        )
 
     def check_taken(self, env: str, unused: tuple[Role, ...]) -> None:
         """Refuse a flag for a role that the env doesn't take; say so of a table of the file.
@@ -96,13 +105,13 @@ class RunEndpoints:
 
     def _check_policy(self) -> None:
         args = self._args
-        if args.policy and (args.base_url or args.model):
+        if args.policy and (self._urls or args.model):
             raise ConfigError("give either --policy, or --base-url and --model")
         if args.policy and args.extra_body:
             raise ConfigError("--extra-body goes with --base-url and --model")
         if args.policy and args.no_request_seed:
             raise ConfigError("--no-request-seed goes with --base-url and --model")
-        named = (args.base_url and args.model) or self._file.policy is not None
+        named = (self._urls and args.model) or self._file.policy is not None
         if not args.policy and not named:
             raise ConfigError(
                 "say who plays: --base-url and --model, --roles with a table [policy], or "
@@ -117,33 +126,41 @@ class RunEndpoints:
         if args.no_request_seed:
             dialect["seed"] = False
         return {
-            "base_url": args.base_url,
             "model": args.model,
             "api_key_env": args.api_key_env,
             "extra_body": self._extra_body or None,
             "dialect": dialect or None,
         }
 
+    def _policy_servers(self) -> tuple[Endpoint, ...]:
+        """The servers that --base-url names, or else the file's, with the other flags over them."""
+        flags = self._policy_flags()
+        if self._urls:
+            fields = _over(self._file.policy, {**flags, "base_url": self._urls})
+            if "model" not in fields:
+                raise ConfigError("the policy has no model: give --model, or set it in --roles")
+            return read_policy(fields)
+        return tuple(
+            read_endpoint(_over(server, flags), role="policy", where="policy")
+            for server in self._file.policy_servers
+        )
+
     def _merged(self, role: Role, flags: Mapping[str, Any]) -> Endpoint | None:
         """The file's endpoint, with the flags over it."""
-        given = {name: value for name, value in flags.items() if value is not None}
         base: Endpoint | None = getattr(self._file, role)
-        if not given:
+        if all(value is None for value in flags.values()):
             return base
-        fields = base.model_dump(exclude_unset=True) if base else {}
-        for name, value in given.items():
-            inner = isinstance(value, dict)
-            fields[name] = {**fields.get(name, {}), **value} if inner else value
+        fields = _over(base, flags)
         for name in ("base_url", "model"):
             if name not in fields:
-                flag = _flag(role, name)
+                flag = f"--{role}-url" if name == "base_url" else f"--{role}-model"
                 raise ConfigError(f"the {role} has no {name}: give {flag}, or set it in --roles")
         return read_endpoint(fields, role=role, where=role)
 
     def _check_urls(self) -> None:
         from agentgym.clients.failures import checked_url
 
-        for endpoint in self.roles.filled().values():
+        for endpoint in (*self.roles.filled().values(), *self.roles.replicas):
             checked_url(endpoint.base_url)
 
 
@@ -152,10 +169,29 @@ def _role_flags(args: argparse.Namespace, role: str) -> dict[str, Any]:
     return {field: getattr(args, f"{role}_{name}") for field, name in names.items()}
 
 
-def _flag(role: Role, field: str) -> str:
-    if role == "policy":
-        return "--base-url" if field == "base_url" else "--model"
-    return f"--{role}-url" if field == "base_url" else f"--{role}-model"
+def _over(base: Endpoint | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """An endpoint's fields, with the flags that were given over them."""
+    fields = base.model_dump(exclude_unset=True) if base else {}
+    for name, value in flags.items():
+        if value is not None:
+            inner = isinstance(value, dict)
+            fields[name] = {**fields.get(name, {}), **value} if inner else value
+    return fields
+
+
+def _with_room(endpoint: Endpoint, requests: int, *, exact: bool = False) -> Endpoint:
+    """An endpoint that takes so many requests at once, unless it was told how many.
+
+    Args:
+        endpoint: Stays as it is.
+        requests: How many there may be.
+        exact: Whether it takes no more than that, either.
+    """
+    if "max_concurrency" in endpoint.model_fields_set:
+        return endpoint
+    if not exact and requests <= endpoint.max_concurrency:
+        return endpoint
+    return endpoint.model_copy(update={"max_concurrency": requests})
 
 
 async def preflight(clients: Mapping[Role, Any], tools: tuple[ToolSpec, ...]) -> None:
@@ -181,7 +217,10 @@ def endpoints_table(roles: Roles) -> str:
     """The endpoints in effect, one per line, without secrets."""
     lines = []
     for role, endpoint in roles.filled().items():
-        facts = [f"{endpoint.model} at {public_url(endpoint.base_url)}"]
+        servers = roles.policy_servers if role == "policy" else (endpoint,)
+        urls = ", ".join(public_url(server.base_url) for server in servers)
+        room = sum(server.max_concurrency for server in servers)
+        facts = [f"{endpoint.model} at {urls}", f"{room} requests at once"]
         if "api_key_env" in endpoint.model_fields_set:
             facts.append(f"key from {endpoint.api_key_env}")
         if endpoint.prices is not None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
-from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentgym
 from agentgym.cli._canary import read_canary
-from agentgym.cli._endpoints import RunEndpoints, endpoints_table, preflight
-from agentgym.cli._inputs import checked, fresh_folder, key_values, write_json
-from agentgym.cli._table import summary_table
+from agentgym.cli._endpoints import RunEndpoints
+from agentgym.cli._folder import RunFolder
+from agentgym.cli._inputs import checked, fresh_folder, key_values
+from agentgym.cli._interrupts import Interrupts
+from agentgym.cli._limits import read_enough, read_limits, read_retry, still_needed
+from agentgym.cli._play import Play
+from agentgym.cli._watching import stuck_after_s
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, RolloutStopped
@@ -24,13 +24,7 @@ from agentgym.roles import Roles, public_kwargs
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
-    from agentgym.rollout import Canary, EpisodeRequest, Limits
-
-_SAME_ON_RESUME = (
-    *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
-    *("tool_calls", "extra_body", "simulator", "judge"),
-)
-_SAME_LIMITS = ("max_turns", "max_episode_tokens")
+    from agentgym.rollout import Canary, EpisodeRequest
 
 
 class RolloutCommand:
@@ -48,30 +42,29 @@ class RolloutCommand:
                 raise ConfigError("split is given twice: by --split and by --env-kwargs")
             self._env_kwargs["split"] = args.split
         self._endpoints = RunEndpoints(args)
-        if args.samples < 1:
-            raise ConfigError(f"--samples must be at least 1, got {args.samples}")
-        if args.retry_masked and not args.resume:
-            raise ConfigError("--retry-masked goes with --resume")
-        if args.resume and args.out is None:
-            raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        self._check_combinations()
         self._sampling = checked(
             SamplingParams,
             temperature=args.temperature,
             top_p=args.top_p,
             max_tokens=args.max_tokens,
         )
-        self._limits = self._read_limits()
+        self._limits = read_limits(args, self._endpoints.concurrency())
+        self._retry = read_retry(args)
+        self._enough = read_enough(args)
+        self._stuck_after_s = stuck_after_s(args)
         self._endpoints.use(self._limits)
         self._roles = Roles()
         self._given_kwargs: dict[str, Any] = {}
         self._canary: Canary | None = None
-        self._out: Path = args.out or fresh_folder(args.env.rpartition(":")[2])
+        self._interrupts = Interrupts(args.on_interrupt)
+        self._folder = RunFolder(args.out or fresh_folder(args.env.rpartition(":")[2]))
 
     def run(self) -> int:
         """Check, play, report.
 
         Returns:
-            0; 1 if nothing could be scored; 130 after Ctrl-C.
+            0; 1 if nothing could be scored; 130 after Ctrl-C, 143 after SIGTERM.
         """
         from agentgym.rollout.source import EnvSource
 
@@ -89,26 +82,84 @@ class RolloutCommand:
             tools = core.toolbox.specs
         finally:
             env.close()
-        interrupted = False
+        missing = False
         if requests:
-            try:
-                with self._models():
-                    asyncio.run(self._play(scripted, requests, tools))
-            except KeyboardInterrupt:
-                interrupted = True
-                print(f"agentgym: interrupted{self._how_to_go_on()}", file=sys.stderr)
-            except RolloutStopped as error:
-                self._report(quiet=True)
-                how = self._how_to_go_on("--retry-masked")
-                text = Redactor(self._secrets()).from_text(str(error))
-                raise RolloutStopped(f"{text}{how}") from error
-            except BaseException:
-                self._report(quiet=True)
-                raise
+            missing = self._played(self._play(core, scripted, tools), requests)
         scored = self._report()
-        return 130 if interrupted else int(scored == 0)
+        return self._interrupts.exit_code if missing else int(scored == 0)
+
+    def _play(
+        self, env: AgentEnv, scripted: ModelClient | None, tools: tuple[ToolSpec, ...]
+    ) -> Play:
+        args = self._args
+        return Play(
+            env=args.env,
+            env_kwargs=self._env_kwargs,
+            roles=self._roles,
+            scripted=scripted,
+            policy_name=self._policy_name,
+            tools=tools,
+            sampling=self._sampling,
+            limits=self._limits,
+            retry=self._retry,
+            enough=self._enough,
+            canary=self._canary,
+            keeps_unjudged=not env.scoring.inline,
+            folder=self._folder,
+            config_json=self._config_json(),
+            secrets=self._secrets(),
+            interrupts=self._interrupts,
+            args=args,
+        )
+
+    def _played(self, play: Play, requests: list[EpisodeRequest]) -> bool:
+        """Play; whether the user ended it before everything was played."""
+        try:
+            missing = play.run(requests)
+        except KeyboardInterrupt:
+            missing = True
+        except RolloutStopped as error:
+            self._report(quiet=True)
+            how = self._how_to_go_on("--retry-masked")
+            text = Redactor(self._secrets()).from_text(str(error))
+            raise RolloutStopped(f"{text}{how}") from error
+        except BaseException:
+            self._report(quiet=True)
+            raise
+        if missing:
+            print(f"agentgym: interrupted{self._how_to_go_on()}", file=sys.stderr)
+        return missing
 
     # --- checking -----------------------------------------------------------------------------
+
+    def _check_combinations(self) -> None:
+        args = self._args
+        if args.samples < 1:
+            raise ConfigError(f"--samples must be at least 1, got {args.samples}")
+        if args.retry_masked and not args.resume:
+            raise ConfigError("--retry-masked goes with --resume")
+        if args.resume and args.out is None:
+            raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        if args.service and args.backend == "ray":
+            raise ConfigError(
+                "give either --service or --backend ray; `agentgym serve --ray` is both"
+            )
+        if args.service or args.backend == "ray":
+            self._check_elsewhere("--service" if args.service else "--backend ray")
+
+    def _check_elsewhere(self, where: str) -> None:
+        """Refuse what only episodes in this process can have."""
+        args = self._args
+        for flag in ("record", "replay", "canary"):
+            if getattr(args, flag) is not None:
+                raise ConfigError(
+                    f"--{flag} is for episodes in this process; leave it or {where} out"
+                )
+        if args.policy:
+            raise ConfigError(
+                f"{where} needs a policy that answers over HTTP: --base-url and --model, or "
+                "--roles, instead of --policy"
+            )
 
     def _add_models(self) -> None:
         """Give the env its models, and see that every key is there."""
@@ -122,21 +173,10 @@ class RolloutCommand:
         hosted = hosted_kwargs(self._args.env, self._env_kwargs, roles)
         self._endpoints.check_taken(self._args.env, hosted.unused)
         self._env_kwargs = hosted.env_kwargs
-        self._roles = hosted.used.model_copy(update={"policy": roles.policy})
-        if not self._args.replay:
+        policy = {"policy": roles.policy, "replicas": roles.replicas}
+        self._roles = hosted.used.model_copy(update=policy)
+        if not (self._args.replay or self._args.service):  # a service has keys of its own
             self._roles.check_keys()
-
-    def _read_limits(self) -> Limits:
-        from agentgym.rollout import Limits
-
-        args = self._args
-        return checked(
-            Limits,
-            concurrency=self._endpoints.concurrency(),
-            max_turns=args.max_turns,
-            max_episode_tokens=args.max_episode_tokens,
-            episode_timeout_s=args.episode_timeout,
-        )
 
     def _scripted(self, env: AgentEnv) -> ModelClient | None:
         """The env's own policy, if one was asked for."""
@@ -156,71 +196,24 @@ class RolloutCommand:
         if args.task and args.n is not None:
             raise ConfigError("give either -n or --task")
         tasks = named_tasks(known, args.task) if args.task else first_tasks(known, args.n)
+        if not args.resume:
+            self._folder.check_fresh()
+        else:
+            self._folder.check_same_run(json.loads(self._config_json()))
+            if self._enough is not None:
+                before = self._folder.before.values()
+                self._enough = still_needed(self._enough, before, args.samples)
+                if self._enough is None:
+                    return []
         return plan_requests(
             tasks,
             samples=args.samples,
             seed=args.seed,
-            done=self._done(),
+            done=self._folder.finished(retry_masked=args.retry_masked) if args.resume else (),
             whole_groups=env.scoring.judges_groups,
         )
 
-    def _done(self) -> set[tuple[str, int]]:
-        from agentgym.traces import TraceFile
-
-        if not self._args.resume:
-            self._check_fresh()
-            return set()
-        if not self._config_file.exists():
-            raise ConfigError(
-                f"{self._config_file} does not exist: there is no run to go on with; "
-                "start one with another --out, without --resume"
-            )
-        self._check_same_run()
-        if not self._traces.exists():  # stopped before its first episode
-            return set()
-        return TraceFile(self._traces).finished(retry_masked=self._args.retry_masked)
-
-    def _check_fresh(self) -> None:
-        try:
-            in_use = any(self._out.iterdir())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise ConfigError(
-                f"can't use {self._out} as a folder: {error.strerror}; take another --out"
-            ) from error
-        if in_use:
-            raise ConfigError(
-                f"{self._out} is not empty; take another --out, or --resume to go on with it"
-            )
-
-    def _check_same_run(self) -> None:
-        path = self._config_file
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"can't read {path}: {error}; take another --out") from error
-        if not isinstance(before, dict) or not isinstance(before.get("limits", {}), dict):
-            raise ConfigError(f"{path} is no run's config; take another --out")
-        now = json.loads(self._config_json())
-        pairs = [(key, before.get(key), now[key]) for key in _SAME_ON_RESUME]
-        limits = before.get("limits", {})
-        pairs += [(key, limits.get(key), now["limits"][key]) for key in _SAME_LIMITS]
-        for key, then, this in pairs:
-            if then != this:
-                raise ConfigError(
-                    f"{self._out} was run with {key}={then!r}, this is {this!r}; take another --out"
-                )
-
-    # --- playing ------------------------------------------------------------------------------
-
-    @property
-    def _traces(self) -> Path:
-        return self._out / "traces.jsonl"
-
-    @property
-    def _config_file(self) -> Path:
-        return self._out / "config.json"
+    # --- what is kept of it -------------------------------------------------------------------
 
     @property
     def _policy_name(self) -> str:
@@ -249,48 +242,12 @@ class RolloutCommand:
             "seed": args.seed,
             "sampling": self._sampling.model_dump(mode="json"),
             "limits": self._limits.model_dump(mode="json"),
+            "retry": self._retry and self._retry.model_dump(mode="json"),
+            "enough": self._enough and self._enough.model_dump(mode="json"),
+            "backend": args.backend,
+            "service": public_url(args.service) if args.service else None,
+            "record": args.record,
         }
-
-    def _models(self) -> AbstractContextManager[Any]:
-        """Where models answer from, and where to that is recorded."""
-        from agentgym.clients import recording, replaying
-
-        if self._args.replay:
-            return replaying(self._args.replay)
-        return recording(self._args.record) if self._args.record else nullcontext()
-
-    async def _play(
-        self,
-        scripted: ModelClient | None,
-        requests: list[EpisodeRequest],
-        tools: tuple[ToolSpec, ...],
-    ) -> None:
-        from agentgym.clients import connect
-        from agentgym.rollout import Engine
-        from agentgym.traces import TraceWriter
-
-        clients = {role: connect(endpoint) for role, endpoint in self._roles.filled().items()}
-        if not self._args.replay:
-            await preflight(clients, tools)
-        if clients and not self._args.quiet:
-            print(endpoints_table(self._roles), file=sys.stderr)
-        # First, so that whatever a kill leaves behind can be gone on with.
-        write_json(self._config_file, self._config_json())
-        with TraceWriter(self._traces, secrets=self._secrets()) as writer:
-            engine = Engine(
-                self._args.env,
-                client=scripted or clients["policy"],
-                sampling=self._sampling,
-                env_kwargs=self._env_kwargs,
-                limits=self._limits,
-                writer=writer,
-                progress=not self._args.quiet,
-                policy_name=self._policy_name,
-                canary=self._canary,
-            )
-            async with engine:
-                async for _ in engine.run(requests):
-                    pass
 
     def _config_json(self) -> str:
         return Redactor(self._secrets())(json.dumps(self._config(), indent=2, ensure_ascii=False))
@@ -301,46 +258,24 @@ class RolloutCommand:
             return []
         from agentgym.clients.failures import secrets_of
 
-        return [secret for endpoint in filled.values() for secret in secrets_of(endpoint)]
+        endpoints = (*filled.values(), *self._roles.replicas)
+        return [secret for endpoint in endpoints for secret in secrets_of(endpoint)]
 
     def _how_to_go_on(self, *more: str) -> str:
         """The options that play the rest, if there is a run to go on with."""
-        if not self._config_file.exists():
+        if not self._folder.config.exists():
             return ""
         return "; the same command plays the rest with " + " ".join(
-            (f"--out {self._out}", "--resume", *more)
+            (f"--out {self._folder.path}", "--resume", *more)
         )
-
-    # --- reporting ----------------------------------------------------------------------------
 
     def _report(self, *, quiet: bool = False) -> int:
         """Write and print the figures of all traces there are; the number of scored ones."""
-        from agentgym.rollout.summary import summarize
-        from agentgym.traces import TraceFile
-
-        if not self._traces.exists():
+        summary = self._folder.report(quiet=quiet)
+        if summary is None:
             return 0
-        summary = summarize(TraceFile(self._traces).latest().values())
-        if not summary.n_total:
-            return 0
-        write_json(self._out / "summary.json", summary.model_dump_json(indent=2))
         if not quiet:
-            print(summary_table(summary))
-            if summary.failures:
-                print(self._why_masked())
             if self._canary is not None and self._canary.checks:
                 print(f"canary: {self._canary.summary()}")
-            print(f"\n{self._traces}")
+            print(f"\n{self._folder.traces}")
         return summary.n_scored
-
-    def _why_masked(self) -> str:
-        """The commonest reason why an episode has no score."""
-        from agentgym.rollout.failure import last_line
-        from agentgym.traces import TraceFile
-
-        masked = (t for t in TraceFile(self._traces).latest().values() if not t.scored)
-        reasons = Counter(
-            last_line(t.error or t.verdict.reason or "no reason given") for t in masked
-        )
-        ((reason, count),) = reasons.most_common(1)
-        return f"masked: {count} × {reason[:400]}"

@@ -24,8 +24,12 @@ Examples:
     agentgym rollout --env agentgym/WebShop-v0 --policy random -n 50 --samples 8 \
         --env-kwargs difficulty=easy max_turns=12
 
-  go on after an interruption:
-    agentgym rollout … --out runs/x --resume
+  two servers of one policy, 256 episodes at once, metrics for Prometheus:
+    agentgym rollout --env agentgym/WebShop-v0 --base-url http://a:8000/v1,http://b:8000/v1 \
+        --model NAME -n 1000 --concurrency 256 --metrics-port 9464 --out runs/x
+
+  go on after an interruption, and also play what a fault left without a score:
+    agentgym rollout … --out runs/x --resume --retry-masked
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options, by what they are about."""
     from agentgym.cli._canary import add_canary_arguments
     from agentgym.cli._endpoints import add_role_arguments
+    from agentgym.cli._limits import add_limit_arguments
+    from agentgym.cli._watching import add_watching_arguments
 
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(
@@ -61,7 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the env's parameters",
     )
     policy = parser.add_argument_group("policy: a model (here or in --roles), or --policy")
-    policy.add_argument("--base-url", help="OpenAI-compatible root, often ending in /v1")
+    policy.add_argument(
+        "--base-url",
+        action="append",
+        metavar="URL",
+        help="OpenAI-compatible root, often ending in /v1; several, repeated or with commas, are "
+        "servers of one policy, among which episodes are balanced",
+    )
     policy.add_argument("--model", help="the model's name on that server")
     policy.add_argument("--policy", help="one of the env's own, such as random, rule or oracle")
     policy.add_argument(
@@ -90,22 +102,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_role_arguments(parser)
     add_canary_arguments(parser)
-    limits = parser.add_argument_group("limits")
-    limits.add_argument(
-        "--concurrency",
-        type=int,
-        help="episodes at once (default: the policy's max_concurrency in --roles, or 64)",
+    add_limit_arguments(parser)
+    where = parser.add_argument_group("where episodes are played")
+    where.add_argument(
+        "--backend",
+        choices=("local", "ray"),
+        default="local",
+        help="in this process (default), or spread over the Ray cluster that this machine is in",
     )
-    limits.add_argument("--max-turns", type=int, help="turns per episode, if below the env's cap")
-    limits.add_argument("--max-episode-tokens", type=int, help="generated tokens per episode")
-    limits.add_argument("--episode-timeout", type=float, metavar="S", help="seconds per episode")
-    output = parser.add_argument_group("output")
+    where.add_argument(
+        "--service",
+        metavar="URL",
+        help="by the rollout service there (`agentgym serve`), with the keys that it has; its "
+        "token is read from AGENTGYM_SERVICE_TOKEN",
+    )
+    output = parser.add_argument_group("output, and going on with a run")
     output.add_argument("--out", type=Path, help="folder (default: a new one under runs/)")
-    output.add_argument("--resume", action="store_true", help="run what OUT lacks")
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="run what OUT lacks; with the same --record, calls that are in it aren't paid again",
+    )
     output.add_argument(
         "--retry-masked", action="store_true", help="with --resume, also run what has no score"
     )
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument(
+        "--on-interrupt",
+        choices=("drain", "stop"),
+        default="drain",
+        help="Ctrl-C: let episodes finish that have begun, and stop at the second one (default), "
+        "or stop at once; SIGTERM always stops",
+    )
+    add_watching_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

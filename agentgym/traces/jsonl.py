@@ -81,7 +81,13 @@ class Entry(NamedTuple):
     sample: int
     seed: int | None
     group: str | None
-    scored: bool
+    reward: float | None
+    """None where it has no score."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has a score."""
+        return self.reward is not None
 
     @property
     def key(self) -> EpisodeKey:
@@ -135,7 +141,7 @@ class TraceFile:
                 sample=outline.sample,
                 seed=outline.seed,
                 group=outline.group,
-                scored=not outline.verdict.masked,
+                reward=outline.verdict.reward,
             )
             for offset, outline in self._read(self._outline)
         )
@@ -244,8 +250,8 @@ class _Torn(Exception):
     """A line is no JSON."""
 
 
-class _Masked(BaseModel):
-    masked: bool = False
+class _Verdict(BaseModel):
+    reward: float | None
 
 
 class _Outline(BaseModel):
@@ -257,7 +263,7 @@ class _Outline(BaseModel):
     sample: int = 0
     seed: int | None = None
     group: str | None = None
-    verdict: _Masked
+    verdict: _Verdict
 
 
 def _checked(values: Any, where: str) -> Trace:

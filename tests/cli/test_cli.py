@@ -518,7 +518,7 @@ def test_reason_of_masked_episodes_is_on_the_screen(agentgym_command, model_serv
     server = model_server(answer)
     code, out, _ = agentgym_command(*with_server(server, "-n", "3", "--out", "x"))
     assert code == 1
-    assert re.search("masked: 3 × EndpointError: .*out of order", out)
+    assert re.search("masked by +3 × EndpointError: .*out of order", out)
 
 
 def test_interrupt_keeps_what_has_finished_and_exits_130(tmp_path, model_server):
@@ -531,6 +531,7 @@ def test_interrupt_keeps_what_has_finished_and_exits_130(tmp_path, model_server)
 
     server = model_server(answer)
     args = with_server(server, "-n", "30", "--max-turns", "1", "--concurrency", "2", "--out", "x")
+    args += ["--on-interrupt", "stop"]
     process = subprocess.Popen(
         [sys.executable, "-m", "agentgym", *args],
         cwd=tmp_path,

@@ -172,8 +172,8 @@ def test_endpoints_in_effect_are_shown(agentgym_command, model_server, tmp_path,
     roles = roles_file(tmp_path, url, judge='api_key_env = "THE_KEY"')
     args = [arg for arg in desk("--roles", roles, "-n", "1") if arg != "--quiet"]
     _, out, err = agentgym_command(*args)
-    assert f"policy     player at {server.url}, $1 in, 2 out per Mtok\n" in err
-    assert f"judge      critic at {server.url}, key from THE_KEY\n" in err
+    assert f"policy     player at {server.url}, 3 requests at once, $1 in, 2 out per Mtok\n" in err
+    assert f"judge      critic at {server.url}, 64 requests at once, key from THE_KEY\n" in err
     everything = out + err + "".join(p.read_text() for p in tmp_path.rglob("*.json*"))
     assert "pa55word" not in everything
     assert "sk-test-123456" not in everything

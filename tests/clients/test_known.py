@@ -184,7 +184,7 @@ def test_episode_recorded_anew_is_known_as_the_last_time(file):
 
 def test_only_wanted_episodes_are_kept(file):
     asyncio.run(cut_after(file, "a"))
-    assert KnownCalls(file, episodes={"other"}).made_for(EPISODE) == {}
+    assert KnownCalls(file, wanted=lambda name: name == "other").made_for(EPISODE) == {}
 
 
 def test_recording_counts_the_calls_of_earlier_runs(file):

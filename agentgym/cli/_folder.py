@@ -1,0 +1,151 @@
+"""The folder of a run: what is in it, and whether a command line may go on with it.
+
+`config.json` says what was run, `traces.jsonl` has an episode a line, `summary.json` the figures,
+and `unjudged.jsonl` the episodes that were rolled out and still lack a verdict. Which episodes are
+missing follows from the traces alone, never from how a run ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.cli._inputs import write_json
+from agentgym.cli._table import summary_table
+from agentgym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentgym.rollout import Summary
+    from agentgym.rollout.journal import Journal
+    from agentgym.traces.jsonl import Entry, EpisodeKey
+
+_SAME_ON_RESUME = (
+    *("env", "env_kwargs", "policy", "samples", "seed", "sampling"),
+    *("tool_calls", "extra_body", "simulator", "judge"),
+)
+_SAME_LIMITS = ("max_turns", "max_episode_tokens")
+_SAME_OF_MODELS = ("extra_body", "dialect")
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: The folder, which need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.traces = path / "traces.jsonl"
+        self.config = path / "config.json"
+        self.summary = path / "summary.json"
+        self.unjudged = path / "unjudged.jsonl"
+
+    def check_fresh(self) -> None:
+        """See that nothing is there yet.
+
+        Raises:
+            ConfigError: If something is, or it can't be a folder.
+        """
+        try:
+            in_use = any(self.path.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigError(
+                f"can't use {self.path} as a folder: {error.strerror}; take another --out"
+            ) from error
+        if in_use:
+            raise ConfigError(
+                f"{self.path} is not empty; take another --out, or --resume to go on with it"
+            )
+
+    def check_same_run(self, config: Mapping[str, Any]) -> None:
+        """See that there is a run to go on with, and that it asked for the same.
+
+        Args:
+            config: Of this command line, as it would be written.
+
+        Raises:
+            ConfigError: If there is none, or it differs in what its episodes depend on.
+        """
+        if not self.config.exists():
+            raise ConfigError(
+                f"{self.config} does not exist: there is no run to go on with; "
+                "start one with another --out, without --resume"
+            )
+        try:
+            before = json.loads(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"can't read {self.config}: {error}; take another --out") from error
+        if not isinstance(before, dict) or not isinstance(before.get("limits", {}), dict):
+            raise ConfigError(f"{self.config} is no run's config; take another --out")
+        then, now = _what_counts(before), _what_counts(config)
+        for key, value in now.items():
+            if then[key] != value:
+                raise ConfigError(
+                    f"{self.path} was run with {key}={then[key]!r}, this is {value!r}; "
+                    "take another --out"
+                )
+
+    @cached_property
+    def before(self) -> dict[EpisodeKey, Entry]:
+        """The episodes that were there when this was first asked for, the last attempt at each.
+
+        Raises:
+            TraceError: If the file can't be read, has another schema version or is no trace file.
+        """
+        from agentgym.traces import TraceFile
+
+        return TraceFile(self.traces).latest() if self.traces.exists() else {}
+
+    def finished(self, *, retry_masked: bool) -> set[tuple[str, int]]:
+        """The (task, sample) pairs that need not run again."""
+        return {
+            (entry.task_id, entry.sample)
+            for entry in self.before.values()
+            if entry.task_id is not None and (entry.scored or not retry_masked)
+        }
+
+    def forget_judged(self, journal: Journal) -> None:
+        """Remove the journal once each of its episodes has a score among the traces."""
+        from agentgym.traces import TraceFile
+
+        if not self.traces.exists():
+            return
+        scored = {e.trace_id for e in TraceFile(self.traces).latest().values() if e.scored}
+        if journal.trace_ids <= scored:
+            self.unjudged.unlink(missing_ok=True)
+
+    def report(self, *, quiet: bool) -> Summary | None:
+        """Write the figures of all traces there are, and print them; None if there are none.
+
+        Args:
+            quiet: Whether to print nothing.
+        """
+        from agentgym.rollout.summary import summarize_file
+
+        if not self.traces.exists():
+            return None
+        summary = summarize_file(self.traces)
+        if not summary.n_total:
+            return None
+        write_json(self.summary, summary.model_dump_json(indent=2))
+        if not quiet:
+            print(summary_table(summary))
+        return summary
+
+
+def _what_counts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that a run's episodes depend on."""
+    found = {key: config.get(key) for key in _SAME_ON_RESUME}
+    limits, roles = config.get("limits") or {}, config.get("roles") or {}
+    found |= {key: limits.get(key) for key in _SAME_LIMITS}
+    for role in ("simulator", "judge"):
+        facts = roles.get(role) if isinstance(roles, Mapping) else None
+        for key in _SAME_OF_MODELS:
+            found[f"{role}.{key}"] = (facts or {}).get(key, {})
+    return found

@@ -1,0 +1,183 @@
+"""Playing a run that has been checked: clients, engine, files, and the user's patience."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.cli._continued import RecordedSink, known_calls
+from agentgym.cli._endpoints import endpoints_table, preflight
+from agentgym.cli._folder import RunFolder
+from agentgym.cli._inputs import write_json
+from agentgym.cli._interrupts import Interrupts
+from agentgym.cli._limits import stages_line
+from agentgym.cli._watching import scraped, stuck_after_s, told_of
+from agentgym.client import ModelClient, Role, SamplingParams, public_url
+from agentgym.roles import Roles
+from agentgym.types import ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.clients.record import Recording
+    from agentgym.rollout import Canary, Engine, Enough, EpisodeRequest, Limits, Retry
+    from agentgym.rollout.journal import Journal
+    from agentgym.serve.remote import RemoteEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """Everything a run is played with."""
+
+    env: str
+    env_kwargs: Mapping[str, Any]
+    roles: Roles
+    scripted: ModelClient | None
+    """The policy, where it is no model."""
+    policy_name: str
+    tools: tuple[ToolSpec, ...]
+    """What the policy will be offered."""
+    sampling: SamplingParams
+    limits: Limits
+    retry: Retry | None
+    enough: Enough | None
+    canary: Canary | None
+    keeps_unjudged: bool
+    """Whether episodes wait for a verdict that costs something."""
+    folder: RunFolder
+    config_json: str
+    secrets: list[str]
+    interrupts: Interrupts
+    args: argparse.Namespace
+
+    def run(self, requests: list[EpisodeRequest]) -> bool:
+        """Play.
+
+        Returns:
+            Whether the user ended it before everything was played.
+        """
+        with self._models(requests) as recording:
+            return asyncio.run(self._play(requests, recording))
+
+    @contextmanager
+    def _models(self, requests: list[EpisodeRequest]) -> Iterator[Recording | None]:
+        """Where models answer from, and where to that is recorded."""
+        from agentgym.clients import recording, replaying
+
+        if self.args.replay:
+            with replaying(self.args.replay):
+                yield None
+        elif self.args.record:
+            path = Path(self.args.record)
+            resumed = self.args.resume
+            known = known_calls(path, self.folder.traces, requests) if resumed else None
+            with recording(path, known=known) as file:
+                yield file
+        else:
+            yield None
+
+    async def _play(self, requests: list[EpisodeRequest], recording: Recording | None) -> bool:
+        clients = self._clients(recording)
+        if not (self.args.replay or self.args.service):
+            await preflight(clients, self.tools)
+        # First, so that whatever a kill leaves behind can be gone on with.
+        write_json(self.folder.config, self.config_json)
+        left = {(request.task_id, request.sample) for request in requests}
+        with self._journal() as journal, self._sink(recording) as sink:
+            engine = self._engine(clients, sink, journal)
+            with scraped(engine, self.args) as metrics_url:
+                self._say_what_runs(metrics_url)
+                async with engine:
+                    await self._play_all(engine, requests, left)
+            if journal is not None:
+                self.folder.forget_judged(journal)
+        return self.interrupts.signal is not None and bool(left)
+
+    async def _play_all(
+        self,
+        engine: Engine | RemoteEngine,
+        requests: list[EpisodeRequest],
+        left: set[tuple[str | None, int]],
+    ) -> None:
+        """Play, and take what is over out of `left`; the user may end it."""
+        with self.interrupts.watching(engine.drain, lambda: engine.status().in_flight):
+            try:
+                async for trace in engine.run(requests, enough=self.enough):
+                    left.discard((trace.task_id, trace.sample))
+            except asyncio.CancelledError:
+                if self.interrupts.signal is None:
+                    raise
+
+    def _clients(self, recording: Recording | None) -> dict[Role, ModelClient]:
+        """The clients by role; several servers of the policy are behind one."""
+        from agentgym.clients import BalancedClient, RecordingClient, connect
+
+        clients = {role: connect(endpoint) for role, endpoint in self.roles.filled().items()}
+        if self.roles.replicas and not self.args.replay:
+            balanced = BalancedClient(self.roles.policy_servers)
+            recorded = recording and RecordingClient(balanced, recording, role="policy")
+            clients["policy"] = recorded or balanced
+        return clients
+
+    def _engine(
+        self, clients: Mapping[Role, ModelClient], sink: Any, journal: Journal | None
+    ) -> Engine | RemoteEngine:
+        common: dict[str, Any] = {
+            "sampling": self.sampling,
+            "env_kwargs": self.env_kwargs,
+            "limits": self.limits,
+            "writer": sink,
+            "progress": not self.args.quiet,
+            "policy_name": self.policy_name,
+            "retry": self.retry,
+        }
+        if self.args.service:
+            from agentgym.serve.remote import RemoteEngine
+
+            servers = self.roles.policy_servers
+            return RemoteEngine(self.args.service, self.env, client=servers, **common)
+        from agentgym.rollout import Engine
+
+        policy: Any = self.scripted or clients["policy"]
+        if self.args.backend == "ray":  # whose nodes make clients of their own
+            policy = self.roles.policy_servers
+        return Engine(
+            self.env,
+            client=policy,
+            canary=self.canary,
+            backend=self.args.backend,
+            journal=journal,
+            stuck_after_s=stuck_after_s(self.args),
+            **common,
+        )
+
+    @contextmanager
+    def _sink(self, recording: Recording | None) -> Iterator[Any]:
+        """What each finished trace goes through."""
+        from agentgym.traces import TraceWriter
+
+        with ExitStack() as stack:
+            sink: Any = stack.enter_context(TraceWriter(self.folder.traces, secrets=self.secrets))
+            if recording is not None:
+                sink = RecordedSink(sink, recording)
+            yield stack.enter_context(told_of(sink, self.args, self.secrets))
+
+    def _journal(self) -> AbstractContextManager[Journal | None]:
+        """Keeps what waits for a verdict; no use where that is free, or far away."""
+        from agentgym.rollout.journal import Journal
+
+        if not self.keeps_unjudged or self.args.service or self.args.backend != "local":
+            return nullcontext()
+        return Journal(self.folder.unjudged, secrets=self.secrets)
+
+    def _say_what_runs(self, metrics_url: str | None) -> None:
+        if self.args.quiet:
+            return
+        lines = [endpoints_table(self.roles), stages_line(self.limits)]
+        lines += [f"service    {public_url(self.args.service)}"] if self.args.service else []
+        lines += [f"metrics    {metrics_url}"] if metrics_url else []
+        print("\n".join(line for line in lines if line), file=sys.stderr)
