@@ -78,6 +78,7 @@ class EpisodeRun:
         self._whereabouts = whereabouts
         self._handle: EnvHandle | None = None
         self._reusable = False
+        self._is_recalled = False
         self._slot: Slot | None = None
         self._deadline: Deadline | None = None
         self._turns = TurnLoop(
@@ -104,13 +105,12 @@ class EpisodeRun:
         """Play all turns (INIT and RUN), or take them from the journal; `clean_up` must follow.
 
         Raises:
-            AgentGymError: If no environment can be made as configured, or the journal can't be
-                written.
+            AgentGymError: If no environment can be made as configured.
         """
         with episode_named(self._name), metered(self._record.playing):
-            if not await self._recalled():
+            self._is_recalled = await self._recalled()
+            if not self._is_recalled:
                 await self._roll_out()
-                self._keep()
 
     async def _roll_out(self) -> None:
         try:
@@ -155,7 +155,11 @@ class EpisodeRun:
             elif handle is not None:
                 await self._pool.discard(handle)
         finally:
-            await self._release_session()
+            # Named and metered, since a recording then charges what the episode paid for in an
+            # earlier run and asked for no more. One that was recalled has had no session.
+            with episode_named(self._name), metered(self._record.playing):
+                if not self._is_recalled:
+                    await self._release_session()
 
     async def _recalled(self) -> bool:
         """Whether an earlier run rolled this episode out, so that only its verdict is missing."""
@@ -181,8 +185,12 @@ class EpisodeRun:
         return True
 
     def _keep(self) -> None:
-        """Put an episode that waits for a model's verdict into the journal."""
-        if self._setting.journal is None or self.failure_class is not None:
+        """Put an episode that waits for a model's verdict into the journal.
+
+        Raises:
+            TraceError: If the journal can't be written.
+        """
+        if self._setting.journal is None or self.failure_class is not None or self._is_recalled:
             return
         if self._record.episode is None or self.scoring is None or self.scoring.inline:
             return
@@ -311,7 +319,11 @@ class EpisodeRun:
 
         Args:
             seat: The episode's place in its group, for a judge that compares.
+
+        Raises:
+            TraceError: If the journal can't be written.
         """
+        self._keep()
         try:
             return await self._settled(seat)
         except Exception as error:

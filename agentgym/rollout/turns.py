@@ -197,7 +197,10 @@ class TurnLoop:
             if uncharged is not None and not meter.by_role:  # a client that charges nobody itself
                 with metered(meter):
                     charge("policy", uncharged)
-            self._generated += sum(usage.completion_tokens for usage in meter.by_role.values())
+            charged = sum(usage.completion_tokens for usage in meter.by_role.values())
+            # An answer out of a recording may have been paid for before; it is as long for that.
+            told = uncharged.completion_tokens if uncharged is not None else 0
+            self._generated += max(charged, told)
 
     def _turn_sampling(self) -> SamplingParams:
         """This turn's parameters: a seed of its own, and no more tokens than are left."""
