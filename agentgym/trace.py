@@ -42,6 +42,8 @@ class EarlierAttempt(Record):
     """Type, text and traceback of the failure."""
     usage: dict[str, Usage] = Field(default_factory=dict)
     """Tokens and dollars of this attempt per role; the trace's `usage` includes them."""
+    lost_worker: bool = False
+    """Whether it went down with the process that played it, as did all others in there."""
 
 
 class Trace(Record):

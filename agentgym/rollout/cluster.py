@@ -10,6 +10,8 @@ the driver knows which of them are over. See docs/scaling.md.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import logging
 from collections.abc import Sequence
 
 from agentgym.client import Endpoint
@@ -24,6 +26,8 @@ from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.source import EnvSource
 from agentgym.rollout.turns import Setting
 from agentgym.rollout.whereabouts import Whereabouts
+
+logger = logging.getLogger(__name__)
 
 
 class RayBackend:
@@ -40,7 +44,8 @@ class RayBackend:
         cluster: Which cluster, and how much of it.
 
     Raises:
-        ConfigError: If something can't be sent to other machines, or a canary has no judge.
+        ConfigError: If something can't be sent to other machines, a canary has no judge, or there
+            is a journal.
         MissingExtraError: If Ray isn't installed.
     """
 
@@ -52,13 +57,16 @@ class RayBackend:
         endpoints: Sequence[Endpoint] = (),
         cluster: Cluster | None = None,
     ) -> None:
+        if setting.journal is not None:
+            raise ConfigError("a journal needs the episodes in this process; use backend='local'")
         canary = setting.canary
         if canary is not None and canary.judge is None:
             raise ConfigError(
                 "canary: on a cluster the env's judge lives in the workers; give Canary(judge=…)"
             )
         self._scoring = None if canary is None else Scoring(judge=canary.judge)
-        self._setting = setting
+        self.cleanup_timeout_s = setting.limits.cleanup_timeout_s
+        self._together = setting.retry is not None and setting.retry.min_group_size is not None
         self._playing: set[RayPlaying] = set()
         job = packed(source, setting, endpoints)
         self.crew = Crew(cluster or Cluster(), job, source.spec_json, setting)
@@ -85,6 +93,11 @@ class RayBackend:
         self._playing.discard(playing)
 
     @property
+    def groups_stay_together(self) -> bool:
+        """Whether the rollouts of a group go to one worker: if they are compared or replaced."""
+        return self._together or self.crew.judges_groups
+
+    @property
     def scoring(self) -> Scoring | None:
         """By which the canary's episodes are judged, in this process."""
         return self._scoring
@@ -107,7 +120,7 @@ class RayBatch:
         await self._crew.room()
 
     def begin(self, request: EpisodeRequest) -> RayPlaying:
-        """Give the episode to a worker; rollouts that are judged together to the same one."""
+        """Give the episode to a worker; rollouts that belong together to the same one."""
         parcel = self._parcel(request)
         member = Member(request)
         parcel.members.append(member)
@@ -124,7 +137,7 @@ class RayBatch:
             self._close(parcel)
 
     def _parcel(self, request: EpisodeRequest) -> Parcel:
-        if request.group is None or not self._crew.judges_groups:
+        if request.group is None or not self._backend.groups_stay_together:
             return Parcel(is_group=False)
         parcel = self._groups.get(request.group)
         if parcel is None:
@@ -159,12 +172,26 @@ class RayPlaying:
         try:
             played = await self._member.played
         except asyncio.CancelledError:
-            await self._backend.crew.cancel(self._parcel, self._member)
+            await self._cancelled()
             raise
         finally:
-            self._backend.ended(self)
-        return Played(played.trace, scoring=self._backend.scoring, fatal=played.fatal)
+            self.over()
+        return dataclasses.replace(played, scoring=self._backend.scoring)
 
     def over(self) -> None:
-        """Forget it."""
+        """Give up what is held; whatever is still played is stopped, without waiting for it."""
+        if not self._member.played.done():
+            self._backend.crew.cancel(self._parcel, self._member)
         self._backend.ended(self)
+
+    async def _cancelled(self) -> None:
+        """Have the worker stop it, and wait until it has."""
+        patience_s = self._backend.cleanup_timeout_s
+        cancelled = self._backend.crew.cancel(self._parcel, self._member)
+        try:
+            async with asyncio.timeout(patience_s):
+                await cancelled.wait()
+        except TimeoutError:
+            logger.warning(
+                "%s was not cancelled on its worker within %g s", self.whereabouts.name, patience_s
+            )

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 RECRUIT_S = 2.0
 """Between two looks for nodes that have joined, seconds."""
+_GATHER_S = 10.0
+"""Longest wait for the other workers once the first one is ready, seconds."""
 _SHARED_LOSSES = 2
 """Workers that a parcel may lose in company before it is played alone."""
 _ALONE_LOSSES = 2
@@ -66,6 +68,9 @@ class Crew:
         self._moved = asyncio.Event()
         self._failed_starts = 0
         self._manned_at = 0.0
+        self._most = setting.limits.concurrency + setting.limits.init_concurrency
+        self._gather_until: float | None = None
+        self._gathered = False
         self._resources = "no nodes"
         self.judges_groups = True
         """Whether the env's judge compares the rollouts of a group, as far as is known."""
@@ -95,10 +100,19 @@ class Crew:
         while True:
             if self._error is not None:
                 raise self._error
-            if any(worker.has_room for worker in self._workers):
+            has_room = any(worker.has_room for worker in self._workers)
+            if has_room and self._gathered and self._running < self._most:
                 return
             self._moved.clear()
             await self._moved.wait()
+
+    @property
+    def _running(self) -> int:
+        """Episodes given out and not through with their turns.
+
+        While a new worker's share is taken from the others', these still have more than theirs.
+        """
+        return sum(worker.running for worker in self._workers)
 
     def begin(self, parcel: Parcel, member: Member) -> None:
         """Give an episode to the worker of its parcel, or to the one with the least to do."""
@@ -114,11 +128,19 @@ class Crew:
             parcel.worker.close(parcel)
         parcel.settle()
 
-    async def cancel(self, parcel: Parcel, member: Member) -> None:
-        """Stop an episode, and wait until its worker has."""
+    def cancel(self, parcel: Parcel, member: Member) -> asyncio.Event:
+        """Stop an episode, wherever it is.
+
+        Returns:
+            Set once its worker has stopped it.
+        """
+        member.played.cancel()
         parcel.settle()
         if parcel.worker is not None:
-            await parcel.worker.cancel(member)
+            return parcel.worker.cancel(member)
+        nobody = asyncio.Event()
+        nobody.set()
+        return nobody
 
     def _place(self, parcel: Parcel) -> None:
         """Find a worker for a parcel that has none."""
@@ -151,6 +173,7 @@ class Crew:
                 while True:
                     self._recruit(await in_thread(self._ray.nodes))
                     self._check_manned()
+                    self._gather()
                     await asyncio.sleep(RECRUIT_S)
         except BaseExceptionGroup as failures:
             self._fail(_first(failures))
@@ -179,6 +202,19 @@ class Crew:
                 f"{self._cluster.cpus_per_worker:g} CPUs and {self._cluster.resources or 'no'} "
                 f"custom resources, and the cluster has {self._resources}"
             )
+
+    def _gather(self) -> None:
+        """See whether those that were asked for first are there, or have been waited for enough.
+
+        Otherwise the first one to be ready would get everything.
+        """
+        ready = [worker for worker in self._workers if worker.is_ready]
+        if ready and self._gather_until is None:
+            self._gather_until = time.monotonic() + _GATHER_S
+        late = self._gather_until is not None and time.monotonic() >= self._gather_until
+        if not self._gathered and ready and (late or len(ready) == len(self._workers)):
+            self._gathered = True
+            self._moved.set()
 
     def _recruit(self, nodes: Iterable[Mapping[str, Any]]) -> None:
         """Ask for the workers that are missing."""
@@ -222,6 +258,7 @@ class Crew:
         try:
             await self._start(worker)
             self._share_out()
+            self._gather()
             homeless, self._homeless = self._homeless, []
             for parcel in homeless:
                 self._place(parcel)
@@ -272,7 +309,7 @@ class Crew:
         logger.warning("worker %s is gone with %d episodes: %s", worker.label, len(lost), cause)
         if not was_ready:
             self._failed_starts += 1
-            if self._failed_starts >= _FAILED_STARTS:
+            if self._failed_starts >= _FAILED_STARTS and not any(w.is_ready for w in self._workers):
                 raise RolloutStopped(f"{_FAILED_STARTS} workers died while starting: {cause}")
         for parcel in lost:
             parcel.lose(cause)
@@ -331,6 +368,8 @@ class Crew:
             wrapped.__cause__ = error
             error = wrapped
         self._error = error
+        for worker in self._workers:
+            worker.retire()
         held = [parcel for worker in self._workers for parcel in worker.parcels]
         for parcel in (*held, *self._homeless, *self._suspects):
             parcel.fail(error)

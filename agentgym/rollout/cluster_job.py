@@ -66,7 +66,8 @@ def packed(source: EnvSource, setting: Setting, endpoints: Sequence[Endpoint]) -
     client = setting.client
     if isinstance(client, ChatClient | SharedClient) and not endpoints:
         endpoints = (client.endpoint,)
-    plain = setting.model_copy(update={"client": None, "progress": None, "canary": None})
+    kept_here = dict.fromkeys(("client", "progress", "canary", "journal"))
+    plain = setting.model_copy(update=kept_here)
     _try_to_pack(
         dumps,
         source,

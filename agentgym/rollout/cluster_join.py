@@ -62,7 +62,7 @@ def _check_is_same(ray: Any, address: str | None) -> None:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    how = {"log_to_driver": False, "logging_level": "WARNING"}
+    how = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         address = os.environ.get("RAY_ADDRESS") or None
     if address is None:

@@ -8,11 +8,13 @@ that were lost has said nothing about the new ones.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agentgym.errors import AgentGymError
+from agentgym.metering import Meter
 from agentgym.rollout.backend import Played
 from agentgym.rollout.request import EpisodeRequest, fresh_seed
 from agentgym.rollout.turns import Setting
@@ -52,13 +54,14 @@ class Member:
 
     def lose(self, cause: str) -> None:
         """Its worker is gone: note the attempt, and be ready for the next one."""
-        cost = self.usage if self.arrived is None else self.arrived.trace.usage
+        cost = self.usage if self.arrived is None else _cost_of(self.arrived)
         self.lost.append(
             EarlierAttempt(
                 failure_class="infra",
                 failed_stage=self.whereabouts.stage,
                 error=f"lost worker: {cause}",
                 usage=cost,
+                lost_worker=True,
             )
         )
         self.key, self.usage, self.arrived = uuid.uuid4().hex, {}, None
@@ -105,8 +108,7 @@ class Parcel:
 
     def take(self, member: Member, played: Played) -> None:
         """A member's result has come; hand it on, with the others of its group."""
-        trace = member.with_lost(played.trace)
-        member.arrived = Played(trace, fatal=played.fatal)
+        member.arrived = dataclasses.replace(played, trace=member.with_lost(played.trace))
         if played.fatal is not None or not self.is_group:
             self._hand_on(member)
         self.settle()
@@ -146,6 +148,15 @@ class Parcel:
         for member in self.members:
             if not member.played.done():
                 member.lose(cause)
+
+
+def _cost_of(played: Played) -> dict[str, Usage]:
+    """What a result that was held back had cost, those it replaced included."""
+    total = Meter()
+    for trace in (*played.replaced, played.trace):
+        for role, usage in trace.usage.items():
+            total.add(role, usage)
+    return total.by_role
 
 
 def _masked(member: Member, why: str, env_spec: str, setting: Setting) -> Trace:

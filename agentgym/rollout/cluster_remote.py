@@ -64,6 +64,7 @@ class RemoteWorker:
     def begin(self, parcel: Parcel, member: Member) -> None:
         """Give it an episode."""
         parcel.worker = self
+        member.whereabouts.node = self.label
         self.parcels.add(parcel)
         self._members[member.key] = (parcel, member)
         self._sent += 1
@@ -85,17 +86,21 @@ class RemoteWorker:
         self.capacity = min(most, limits.concurrency + limits.init_concurrency)
         self._order(("share", limits.model_dump_json(), workers))
 
-    async def cancel(self, member: Member) -> None:
-        """Have an episode cancelled, and wait until it is."""
-        if member.key not in self._members:
-            return
-        cancelled = self._asked_to_cancel.setdefault(member.key, asyncio.Event())
-        self._order(("cancel", member.key))
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await cancelled.wait()
-        except TimeoutError:
-            logger.warning("worker %s did not cancel an episode in %g s", self.label, _STOP_S)
+    def cancel(self, member: Member) -> asyncio.Event:
+        """Have an episode cancelled.
+
+        Returns:
+            Set once it is, or nobody is there to do it.
+        """
+        cancelled = self._asked_to_cancel.get(member.key)
+        if cancelled is None:
+            cancelled = asyncio.Event()
+            if member.key in self._members and self.is_ready:
+                self._asked_to_cancel[member.key] = cancelled
+                self._order(("cancel", member.key))
+            else:
+                cancelled.set()
+        return cancelled
 
     def _order(self, order: Order) -> None:
         self._outbox.append(order)
@@ -146,7 +151,7 @@ class RemoteWorker:
 
     async def stop(self) -> None:
         """End it: in good order if it answers, else at once."""
-        self.is_ready = False
+        self.retire()
         try:
             async with asyncio.timeout(_STOP_S):
                 await self._actor.stop.remote()
@@ -156,11 +161,15 @@ class RemoteWorker:
 
     def kill(self) -> None:
         """End it at once; whatever it still says is not heard."""
-        self.is_ready = False
+        self.retire()
+        self._members.clear()
         self._ray.kill(self._actor)
+
+    def retire(self) -> None:
+        """Give it nothing more, and wait for none of its episodes to be cancelled."""
+        self.is_ready = False
         for cancelled in self._asked_to_cancel.values():
             cancelled.set()
-        self._members.clear()
 
     async def _send(self) -> None:
         while True:
@@ -190,10 +199,16 @@ class RemoteWorker:
         if (cancelled := self._asked_to_cancel.pop(finished.key, None)) is not None:
             cancelled.set()
         if finished.trace is not None:
-            parcel.take(
-                member, Played(Trace.model_validate_json(finished.trace), fatal=finished.fatal)
-            )
+            parcel.take(member, _read(finished.trace, finished))
         elif finished.error is not None:
             parcel.fail(ConfigError(finished.error))
         if parcel.is_over:
             self.parcels.discard(parcel)
+
+
+def _read(trace: str, finished: Finished) -> Played:
+    return Played(
+        Trace.model_validate_json(trace),
+        fatal=finished.fatal,
+        replaced=tuple(map(Trace.model_validate_json, finished.replaced)),
+    )

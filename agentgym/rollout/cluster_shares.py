@@ -22,7 +22,7 @@ def share_of(limits: Limits, number: int, workers: int) -> tuple[Limits, int]:
     """
     playing = min(workers, limits.concurrency)
     if number >= playing:
-        one = {"concurrency": 1, "init_concurrency": 1, "eval_concurrency": 1}
+        one = dict.fromkeys(("concurrency", "init_concurrency", "eval_concurrency", "backlog"), 1)
         return limits.model_copy(update=one), 0
 
     def part(total: int) -> int:
@@ -33,6 +33,7 @@ def share_of(limits: Limits, number: int, workers: int) -> tuple[Limits, int]:
             "concurrency": part(limits.concurrency),
             "init_concurrency": max(1, part(limits.init_concurrency)),
             "eval_concurrency": max(1, part(limits.eval_concurrency)),
+            "backlog": max(1, part(limits.backlog)),
         }
     )
     return share, share.concurrency + share.init_concurrency

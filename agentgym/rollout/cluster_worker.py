@@ -27,7 +27,7 @@ from agentgym.rollout.limits import Limits
 from agentgym.rollout.local import LocalBackend, LocalBatch
 from agentgym.rollout.progress import NoProgress
 from agentgym.rollout.request import EpisodeRequest
-from agentgym.rollout.stages import Admission, Stages
+from agentgym.rollout.stages import Admission, Stages, StageSlots
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.types import Usage
 
@@ -54,6 +54,8 @@ class Finished:
     trace: str | None = None
     """One JSON line; None if it was cancelled or broke."""
     fatal: str | None = None
+    replaced: list[str] = field(default_factory=list)
+    """Traces of rollouts that it was rolled out in place of."""
     error: str | None = None
     """Why no episode can be played as configured."""
 
@@ -102,8 +104,8 @@ class _Counting(NoProgress):
 class _ToldAdmission(Admission):
     """An admission that says when a place comes free."""
 
-    def __init__(self, places: int, freed: asyncio.Event) -> None:
-        super().__init__(places)
+    def __init__(self, places: int, last: StageSlots, freed: asyncio.Event) -> None:
+        super().__init__(places, last)
         self._freed = freed
 
     def release(self) -> None:
@@ -157,15 +159,11 @@ class RolloutWorker:
 
     def _prepared(self, job: Job, limits: Limits) -> LocalBackend:
         check_keys(job.source.env_kwargs)
-        setting = job.setting.model_copy(
-            update={
-                "client": policy_client(job.endpoints) if job.endpoints else job.client,
-                "progress": self._progress,
-            }
-        )
+        client = policy_client(job.endpoints) if job.endpoints else job.client
+        setting = job.setting.model_copy(update={"client": client, "progress": self._progress})
         stages = Stages(limits)
         places = limits.init_concurrency + limits.concurrency
-        stages.admission = _ToldAdmission(places, self._news)
+        stages.admission = _ToldAdmission(places, stages.eval, self._news)
         return LocalBackend(job.source, setting, stages)
 
     async def _look(self) -> bool | None:
@@ -215,7 +213,7 @@ class RolloutWorker:
         size = 0
         while self._finished and size < _NEWS_BYTES:
             finished = self._finished.popleft()
-            size += len(finished.trace or "")
+            size += len(finished.trace or "") + sum(map(len, finished.replaced))
             news.finished.append(finished)
         news.turns, self._progress.turns = self._progress.turns, []
         if time.monotonic() - self._reported_at >= REPORT_S:
@@ -269,9 +267,11 @@ class RolloutWorker:
             with metered(in_play.meter):
                 played = await playing.play()
             finished.trace, finished.fatal = played.trace.to_json_line(), played.fatal
+            finished.replaced = [trace.to_json_line() for trace in played.replaced]
         except AgentGymError as error:
             finished.error = str(error)
         finally:  # a cancellation is told, too: the driver waits for it
+            playing.over()
             self._in_play.pop(key, None)
             self._finished.append(finished)
             self._news.set()

@@ -88,6 +88,8 @@ class FailureWatch:
                 the commonest one, with its traceback.
         """
         for attempt in trace.earlier:
+            if attempt.lost_worker:  # one failure of a machine, however many were on it
+                continue
             self._repeats += 1
             self._add((attempt.failure_class, attempt.error))
         if trace.scored:
