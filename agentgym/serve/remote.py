@@ -29,16 +29,18 @@ from pydantic import BaseModel, ValidationError
 from agentgym.client import Endpoint, SamplingParams
 from agentgym.errors import AgentGymError, ConfigError, TraceError
 from agentgym.rollout.blocking import run_to_completion
-from agentgym.rollout.engine import Requests, TraceSink
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.retry import Retry
+from agentgym.rollout.run import Requests
 from agentgym.rollout.status import EngineStatus, EpisodeCounts
+from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.serve.remote_http import ServiceClient, error_of
 from agentgym.serve.schema import IDEMPOTENCY_HEADER, Fault, JobStatus, Room
 from agentgym.trace import SCHEMA_VERSION, Trace
+from agentgym.traces import TraceSink
 from agentgym.types import in_one_line
 
 RemotePolicy: TypeAlias = Endpoint | Sequence[Endpoint] | str
@@ -336,7 +338,7 @@ class _Run:
             await asyncio.sleep(_STATUS_EVERY_S)
             self.job = JobStatus.model_validate(await self._http.ask("GET", self._path))
             if ticking is not None:
-                ticking.tick(self.job.episodes.in_flight)
+                ticking.tick(_whereabouts(self.job))
 
     async def _drain(self) -> None:
         """Once asked to, have the service begin no further episode."""
@@ -368,6 +370,16 @@ def status_of(job: JobStatus) -> EngineStatus:
     )
 
 
+def _whereabouts(job: JobStatus) -> list[Whereabouts]:
+    """The episodes in flight, as far as the service tells where they are: who waits longest."""
+    found = []
+    for waiters in job.engine.waiting if job.engine is not None else ():
+        where = Whereabouts(waiters.longest.name)
+        where.follow(waiters.stage, waiters.waiting, waited_s=waiters.longest.waited_s)
+        found += [where] * waiters.episodes
+    return found
+
+
 def _trace(values: Any, where: str) -> Trace:
     version = values.get("schema_version") if isinstance(values, dict) else None
     if version != SCHEMA_VERSION:
@@ -392,11 +404,11 @@ def _env_of(env: str | EnvSpec, env_kwargs: Mapping[str, Any] | None) -> tuple[s
     )
 
 
-def _policy_of(client: RemotePolicy, name: str | None) -> dict[str, Any]:
+def _policy_of(client: Any, name: str | None) -> dict[str, Any]:
     if isinstance(client, str):
         return {"pool": client, "name": name}
     endpoints = [client] if isinstance(client, Endpoint) else client
-    if not isinstance(endpoints, Sequence) or not all(isinstance(e, Endpoint) for e in endpoints):
+    if not (isinstance(endpoints, Sequence) and all(isinstance(e, Endpoint) for e in endpoints)):
         raise ConfigError(
             "a service asks the policy itself: give its Endpoint, several of them, or the name of "
             f"a pool, not a {type(client).__name__}"

@@ -201,7 +201,8 @@ class _Passing(Exception):  # never leaves this module
         super().__init__(fault.message)
         self._fault = fault
         self._status = status
-        self.retry_after_s = float(retry_after) if (retry_after or "").isdigit() else None
+        given = retry_after or ""
+        self.retry_after_s = float(given) if given.isdigit() else None
 
     def error(self, where: str, waited_s: float) -> AgentGymError:
         """What to raise once patience is at an end."""

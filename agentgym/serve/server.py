@@ -44,6 +44,8 @@ class ServiceServer(uvicorn.Server):
         self.service: Service = app.state.service
         self.url = f"http://{_in_url(config.host)}:{self.port}"
         """Where it is, as clients name it."""
+        self.listening = asyncio.Event()
+        """Set once it answers."""
         self._draining: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
@@ -61,6 +63,11 @@ class ServiceServer(uvicorn.Server):
         """Serve until a signal comes."""
         self._loop = asyncio.get_running_loop()
         await self.serve(sockets=[self._socket])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take up the store's jobs, and begin to answer."""
+        await super().startup(sockets)
+        self.listening.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, stop at the second."""
