@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
-from agentgym.rollout.status import masked_text, waits
+from agentgym.rollout.status import Waiters, masked_text, waits
 from agentgym.rollout.tally import Sample, Tally, Window
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
@@ -28,6 +27,7 @@ class Figures:
         self._tally = Tally()
         self._window = Window()
         self._in_flight: Sequence[Whereabouts] = ()
+        self._groups: tuple[Waiters, ...] | None = ()
         self.total = total
         self.note = ""
         """A remark that stands beside the figures."""
@@ -63,7 +63,15 @@ class Figures:
     def look(self, in_flight: Sequence[Whereabouts]) -> None:
         """Take in where the episodes are at the moment."""
         self._in_flight = in_flight
+        self._groups = None
         self._window.add(self._sample())
+
+    @property
+    def _waits(self) -> tuple[Waiters, ...]:
+        """What they wait for; sorted out when it is first shown, since thousands may wait."""
+        if self._groups is None:
+            self._groups = waits(self._in_flight)
+        return self._groups
 
     def _sample(self) -> Sample:
         return Sample(self._clock(), self._tally.tokens, self._tally.turns, self._tally.finished)
@@ -92,7 +100,7 @@ class Figures:
 
     def commonest_wait(self) -> str:
         """How many episodes are in flight, and what most of them wait for."""
-        groups = waits(self._in_flight)
+        groups = self._waits
         if not groups:
             return "0 in flight"
         return (
@@ -101,7 +109,7 @@ class Figures:
 
     def standstill(self) -> str:
         """What a run waits for in which nothing happens."""
-        groups = waits(self._in_flight)
+        groups = self._waits
         if not groups:
             return "waiting"
         longest_s = groups[0].longest.waited_s
@@ -120,5 +128,5 @@ class Figures:
 
     def _queues(self) -> str:
         """How many wait for a slot, by stage."""
-        depths = Counter(each.stage for each in self._in_flight if each.waiting == "slot")
-        return "queued: " + ", ".join(f"{s} {n}" for s, n in depths.items()) if depths else ""
+        queues = [f"{g.stage} {g.episodes}" for g in self._waits if g.waiting == "slot"]
+        return f"queued: {', '.join(queues)}" if queues else ""
