@@ -173,6 +173,7 @@ class EpisodeRun:
             async with self._slot, self._deadline:
                 self._handle = await self._pool.acquire()
             episode = episode_of(trace, self._handle.task_again(trace))
+            episode = episode.model_copy(update={"env_id": self._handle.env_id})
         except Exception as error:  # whatever is wrong with the env will be met again by playing
             logger.warning("episode %s is played again: %s", self._name, error)
             if self._handle is not None:

@@ -58,6 +58,12 @@ class EnvHandle:
         """The env's scoring, which outlives the env."""
         return self._core.scoring
 
+    @property
+    def env_id(self) -> str:
+        """What the env is called in its episodes' records."""
+        spec = self._core.spec
+        return spec.id if spec else type(self._core).__name__
+
     def task_again(self, trace: Trace) -> Task:
         """The task of an episode that was played in another environment like this one.
 
@@ -111,9 +117,8 @@ class EnvHandle:
         if running is None:
             return None
         running.fail(failure.failure_class, str(failure))
-        spec = self._core.spec
         episode = running.freeze(
-            env_id=spec.id if spec else type(self._core).__name__,
+            env_id=self.env_id,
             tools=self._core.toolbox.specs,
             outcome={},
         )
