@@ -61,7 +61,7 @@ class McpFace:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer while the block runs."""
-        manager = StreamableHTTPSessionManager(_server(), stateless=True, json_response=True)
+        manager = StreamableHTTPSessionManager(_server(), stateless=True)
         async with manager.run():
             self._manager = manager
             try:

@@ -40,7 +40,7 @@ class Service:
         self.metrics = EngineMetrics(labels=("client", "env"))
         self.engines = Engines(config, self.pools, self.metrics)
         self.jobs = Jobs(config, self.store, self.engines, self.pools)
-        self.sessions = Sessions(config.sessions, allowed=config.allowed)
+        self.sessions = Sessions(config.sessions, allowed=config.allowed, roles=config.roles)
         self.ready = False
         """Whether it serves."""
 

@@ -290,4 +290,3 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         if refused.status in (400, 401, 403, 404, 422):
             raise ConfigError(f"{self._wire.where}: {text}") from refused
         raise EnvFault(f"{self._wire.where}: {text}") from refused
-

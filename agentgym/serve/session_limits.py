@@ -37,3 +37,9 @@ class SessionLimits(Record):
     reveal_outcomes: bool = False
     """Whether a finished episode's trace and verdict show the env's final state and the judge's
     remarks; they may name what the task kept hidden."""
+
+    @property
+    def longest_s(self) -> float:
+        """Longest time for any one request, seconds."""
+        making = self.make_timeout_s + self.reset_timeout_s
+        return max(making, self.step_timeout_s + self.judge_timeout_s) + self.close_timeout_s

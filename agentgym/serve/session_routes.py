@@ -134,7 +134,7 @@ def session_router(sessions: Sessions) -> APIRouter:
         Route(
             f"{PREFIX}/sessions/{{session_id}}/mcp",
             endpoint=face,
-            methods=["GET", "POST", "DELETE"],
+            methods=["POST"],  # no stream of its own, and no MCP session to end
         )
     )
     return router

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 from agentgym.deadline import Deadline
 from agentgym.errors import (
     ActionError,
-    AgentGymError,
     ConfigError,
     SimulatorError,
     UnknownTaskError,
 )
-from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
+from agentgym.rollout.failure import Failure, is_ours, text_of
 from agentgym.rollout.request import fresh_seed
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.faults import ServiceFault
@@ -53,6 +52,8 @@ class _Flight(NamedTuple):
 
     key: tuple[Any, ...]
     task: asyncio.Task[Any]
+    due: float
+    """When it is over at the latest; what is still going on then can't be stopped."""
 
 
 class Session:
@@ -112,8 +113,9 @@ class Session:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last sign of life; 0 while it works."""
-        return 0.0 if self.busy else max(0.0, self._clock() - self._used)
+        """Seconds since the last sign of life, or since the work in hand should have been over."""
+        since = self._used if self._flight is None else self._flight.due
+        return max(0.0, self._clock() - since)
 
     @property
     def state(self) -> SessionState:
@@ -226,6 +228,8 @@ class Session:
             ServiceFault: If no episode is running, or the action is none.
         """
         async with self._turnstile:
+            if self._flight is not None:  # of somebody who numbers the turns, or has hung up
+                await asyncio.wait({self._flight.task})
             episode = self._current(None)
             ask = TakeTurn(turn=episode.turn, action=action, episode=episode.number)
             return await self.step(ask)
@@ -255,7 +259,9 @@ class Session:
         flight = self._flight
         if flight is not None:
             flight.task.cancel()
-            await asyncio.wait({flight.task})
+            await asyncio.wait({flight.task}, timeout=self._limits.close_timeout_s)
+            if not flight.task.done():  # an env that doesn't let itself be cancelled
+                self._on_stuck(None)
         await self._discard()
 
     # --- inside -------------------------------------------------------------------------------
@@ -278,8 +284,9 @@ class Session:
                 retry_after_s=1,
             )
         if flight is None:
-            flight = self._flight = _Flight(key, asyncio.create_task(self._landing(work)))
-            flight.task.add_done_callback(_retrieved)
+            task = asyncio.create_task(self._landing(work))
+            task.add_done_callback(_retrieved)
+            flight = self._flight = _Flight(key, task, self._used + self._limits.longest_s)
         # Shielded: a client that hangs up must not leave a turn half taken.
         try:
             result: T = await asyncio.shield(flight.task)
@@ -461,6 +468,5 @@ def _bad_action(error: ActionError) -> ServiceFault:
 def _env_broke(error: BaseException) -> ServiceFault:
     """What the client is told; the details, which may hold anything, are in the service's log."""
     kind = type(error).__name__
-    ours = isinstance(error, AgentGymError) and not isinstance(error, SimulatorError)
-    text = f"{kind}: {last_line(str(error))}" if ours else kind
+    text = str(error) if isinstance(error, Failure) else kind
     return ServiceFault(502, "env_broke", f"the environment broke: {text}")

@@ -16,10 +16,13 @@ from collections.abc import AsyncIterator, Callable
 
 from pydantic import Field
 
+from agentgym.roles import Roles
+from agentgym.rollout.hosted import check_keys, hosted_kwargs
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.access import Caller
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
+from agentgym.serve.session_episode import fingerprint
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_schema import CreateSession
 from agentgym.serve.session_state import Session
@@ -62,6 +65,7 @@ class Sessions:
         limits: How many, how long, and what they may show.
         allowed: Which envs and parameters; None takes every registered env, for a program that
             serves nobody but itself.
+        roles: The simulator and the judge of envs that take one and were given none.
         clock: Seconds that never go back; what is idle is measured by it.
     """
 
@@ -70,10 +74,12 @@ class Sessions:
         limits: SessionLimits | None = None,
         *,
         allowed: Allowed | None = None,
+        roles: Roles | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or SessionLimits()
         self._allowed = allowed
+        self._roles = roles or Roles()
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._by_key: dict[tuple[str, str], Session] = {}
@@ -110,7 +116,8 @@ class Sessions:
             ServiceFault: If there is no room (429 for the caller's own, 503 for all), or the env
                 can't be made as asked for.
         """
-        if len(self._open) >= self.limits.max_sessions:
+        mine = self.of(caller.name)
+        if len(self._open) >= self.limits.max_sessions or len(mine) >= caller.quota.sessions:
             await self.reap()
         session = None if ask.key is None else self._by_key.get((caller.name, ask.key))
         if session is not None and session.made_by != _identity(ask):
@@ -209,10 +216,12 @@ class Sessions:
             ServiceFault: If it isn't allowed.
             ConfigError: If there is no such env.
         """
-        if self._allowed is None:
-            return EnvSource(ask.env, ask.env_kwargs)
-        env_id = self._allowed.env(ask.env)
-        return EnvSource(env_id, self._allowed.env_kwargs(env_id, ask.env_kwargs))
+        env_kwargs = ask.env_kwargs
+        if self._allowed is not None:
+            env_kwargs = self._allowed.env_kwargs(self._allowed.env(ask.env), env_kwargs)
+        env_kwargs = hosted_kwargs(ask.env, env_kwargs, self._roles).env_kwargs
+        check_keys(env_kwargs)
+        return EnvSource(ask.env, env_kwargs)
 
     def _check_room(self, caller: Caller) -> None:
         """Refuse a session that there is no room for.
@@ -281,4 +290,4 @@ def no_such_session() -> ServiceFault:
 
 
 def _identity(ask: CreateSession) -> tuple[str, str]:
-    return ask.env, repr(sorted(ask.env_kwargs.items()))
+    return ask.env, fingerprint(ask.env_kwargs)

@@ -202,12 +202,27 @@ async def test_a_session_at_work_is_not_idle(sessions, clock):
         session.step(TakeTurn(turn=0, action=call("wait_at_gate", text="a")))
     )
     await asked(session)
-    clock.now += 1000
+    clock.now += 500
     assert await sessions.reap() == 0
     assert sessions.status().active == 1
     session.env.agent.gate.set()
     await step
     assert await sessions.reap() == 0  # the lease runs from the answer on
+
+
+async def test_an_env_that_lets_nobody_stop_it_does_not_keep_its_slot(clock):
+    sessions = with_limits(clock, step_timeout_s=0.02, close_timeout_s=0.02)
+    session = await playing(sessions)
+    gate = session.env.agent.gate
+    step = asyncio.create_task(session.step(TakeTurn(turn=0, action=call("cling"))))
+    await asked(session)
+    clock.now += 10_000
+    assert await sessions.reap() == 1
+    assert sessions.status().abandoned == 1
+    assert len(sessions) == 0
+    gate.set()
+    await asyncio.wait({step})
+    step.exception()
 
 
 async def test_the_reaper_runs_by_itself_and_everything_is_closed_at_the_end(clock):

@@ -57,7 +57,8 @@ class StageEnv(AgentEnv):
     def __init__(self, *, opens=True, bulk=0, judge=None):
         self._opens, self._bulk = opens, bulk
         self.gate = asyncio.Event()
-        tools = (self.note, self.shout, self.crash, self.hang, self.lose_user, self.wait_at_gate)
+        quick = (self.note, self.shout, self.crash)
+        tools = (*quick, self.hang, self.cling, self.lose_user, self.wait_at_gate)
         StageEnv.made.append(self)
         super().__init__(tools=tools, judge=judge or Proud(), max_turns=20)
 
@@ -92,6 +93,13 @@ class StageEnv(AgentEnv):
     async def lose_user(self) -> str:
         """Lose the simulator."""
         raise SimulatorError("SECRET-SIMULATOR")
+
+    async def cling(self) -> str:
+        """Not be stopped by anything but the gate."""
+        while not self.gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.gate.wait()
+        return "let go"
 
     async def wait_at_gate(self, text: str) -> str:
         """Wait until the gate is opened."""
