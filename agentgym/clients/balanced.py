@@ -321,7 +321,7 @@ class BalancedClient(CallingClient[Seat]):
     def _answered(self, seat: Seat, completion: Completion) -> Completion:
         self._router.answered(seat, completion.usage)
         sent, now = seat.weight_version, seat.replica.weight_version
-        version = sent if sent == now else f"{sent}->{now}"
+        version = sent if sent == now else f"{sent or '?'}->{now or '?'}"
         seen = {"replica": seat.replica.name, "weight_version": version}
         return completion.model_copy(update=seen)
 
@@ -333,12 +333,12 @@ class BalancedClient(CallingClient[Seat]):
     async def _go_on(self, call: Call, failure: BadReply) -> None:
         replica = call.seat.replica if call.seat is not None else None
         if replica is not None:
-            call.said[replica.name] = failure
+            call.said = {**(call.said or {}), replica.name: failure}
         if replica is not None and self._goes_elsewhere(call, failure, replica):
-            call.tried.add(replica.name)
+            call.tried = (*call.tried, replica.name)
             return
         call.failures += 1
-        call.tried.clear()
+        call.tried = ()
         left = call.failures <= self.endpoint.max_retries
         try:
             await self._pause(call, failure, attempts_left=left)

@@ -15,9 +15,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from agentgym.client import Completion, Endpoint, SamplingParams
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 Seat = TypeVar("Seat")
 """Leave to send one request to some server."""
 
+_NO_USAGE = Usage(calls=0)
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _WARN_EVERY_S = 30.0
@@ -61,16 +62,16 @@ class Call:
     """The server that it is for, if not for any."""
     seat: Any = None
     """Where it was sent last."""
-    tried: set[str] = field(default_factory=set)
+    tried: tuple[str, ...] = ()
     """Servers that it would rather not be sent to again."""
-    said: dict[str, BadReply] = field(default_factory=dict)
+    said: dict[str, BadReply] | None = None
     """What servers said to it, by name."""
-    sent: dict[str, Any] = field(default_factory=dict)
+    sent: Mapping[str, Any] | None = None
     """The request as it was last sent, in the server's dialect."""
     attempts: int = 0
     failures: int = 0
     failed: bool = False
-    usage: Usage = field(default_factory=lambda: Usage(calls=0))
+    usage: Usage = _NO_USAGE
 
     @property
     def bill(self) -> Usage:
@@ -86,14 +87,22 @@ class Call:
 class Attempt:
     """One request: what was sent, what has come of it, what it costs."""
 
+    body: Mapping[str, Any]
     data: bytes
+    """The same as JSON."""
     prompt_tokens: int
     """As estimated from its length."""
     reserved: Reservation
-    streamed: StreamedReply = field(default_factory=StreamedReply)
+    streamed: StreamedReply | None = None
+    """What has come of an answer that is streamed."""
     usage: Usage | None = None
     is_settled: bool = False
     """Whether what it was billed is known; it isn't while it is in flight."""
+
+    def begin_stream(self) -> StreamedReply:
+        """The answer turns out to be streamed."""
+        self.streamed = StreamedReply()
+        return self.streamed
 
 
 class CallingClient(Generic[Seat]):
@@ -267,7 +276,8 @@ class CallingClient(Generic[Seat]):
     async def _charged(self, call: Call) -> Completion:
         """Make a call, and charge it once, however it ends."""
         try:
-            completion = await self._scopes.bound(self._answer(call))
+            async with self._scopes.one():
+                completion = await self._answer(call)
         except EndpointError as error:
             call.failed = True
             error.usage = call.bill
@@ -281,18 +291,21 @@ class CallingClient(Generic[Seat]):
                 with self._lock:
                     self.usage += bill
                 charge(self.endpoint.role, bill)
+        if call.attempts == 1 and completion.usage is call.usage:
+            return completion
         return completion.model_copy(update={"usage": call.bill, "attempts": call.attempts})
 
     async def _answer(self, call: Call) -> Completion:
         """Ask until there is an answer, the retries are used up, or the deadline passes."""
+        attempt = self._scouted_attempt if "response_format" in call.body else self._attempt
         while True:
             try:
-                return await self._attempt(call)
+                return await attempt(call)
             except BadReply as bad:
                 failure = bad
             # Only what changes the request is worth sending it again.
-            learnt = self.dialect.learn(failure, call.sent)
-            if learnt and self.dialect.as_sent(call.body) != call.sent:
+            sent = call.sent or call.body
+            if self.dialect.learn(failure, sent) and self.dialect.as_sent(call.body) != sent:
                 continue
             await self._go_on(call, failure)
 
@@ -343,79 +356,76 @@ class CallingClient(Generic[Seat]):
             BadReply: If there is no answer.
             BudgetExceeded: If it might cost too much; nothing was sent.
         """
-        if "response_format" not in call.body:
-            return await self._attempt_in_turn(call)
-        async with AsyncExitStack() as held:
-            await self._scout(held, call)
-            return await self._attempt_in_turn(call)
-
-    async def _scout(self, held: AsyncExitStack, call: Call) -> None:
-        """Wait while another call finds out how the server takes structured answers.
-
-        Unlike the wait for a slot this one counts, or a server that is silent would hold up every
-        call for as long as there are others. With half of the time gone the call goes ahead itself:
-        the other one may be waiting for its turn at a server that is busy.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, call.deadline - self._clock()) / 2):
-                await held.enter_async_context(self.dialect.scouting(call.ticket))
-
-    async def _attempt_in_turn(self, call: Call) -> Completion:
-        call.sent = self.dialect.as_sent(call.body)
-        data = encoded(call.sent)
-        prompt_tokens, limit = estimated_tokens(data), output_limit(call.sent)
+        sent = call.sent = self.dialect.as_sent(call.body)
+        data = encoded(sent)
+        prompt_tokens, limit = estimated_tokens(data), output_limit(sent)
         queued_at = self._clock()
         reserved = await self.budget.hold(call.ticket, prompt_tokens, limit)
         try:
             seat = await self._enter(call, prompt_tokens, limit)
             try:
                 call.deadline += self._clock() - queued_at  # waiting for one's turn is free
-                attempt = Attempt(data, prompt_tokens, reserved)
-                return await self._seated(call, seat, attempt)
+                attempt = Attempt(sent, data, prompt_tokens, reserved)
+                return await self._sent(call, seat, attempt)
             finally:
                 self._leave(seat)
         finally:
             self.budget.let_go(reserved)
 
-    async def _seated(self, call: Call, seat: Seat, attempt: Attempt) -> Completion:
+    async def _scouted_attempt(self, call: Call) -> Completion:
+        """An attempt at a structured answer, after whoever finds out how the server takes them.
+
+        Unlike the wait for a slot this one counts, or a server that is silent would hold up every
+        call for as long as there are others. With half of the time gone the call goes ahead itself:
+        the other one may be waiting for its turn at a server that is busy.
+        """
+        async with AsyncExitStack() as held:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, call.deadline - self._clock()) / 2):
+                    await held.enter_async_context(self.dialect.scouting(call.ticket))
+            return await self._attempt(call)
+
+    async def _sent(self, call: Call, seat: Seat, attempt: Attempt) -> Completion:
         """Send the request, and put what it cost on the bill."""
         call.attempts += 1
         try:
-            completion = await self._sent(call, seat, attempt)
+            reply = await self._posted(call, seat, attempt)
+            completion = read_reply(reply, attempt.body)
         except BadReply as failure:
             attempt.usage, attempt.is_settled = failure.usage, not failure.unknown_bill
             self._failed(seat, failure)
             raise
         else:
             attempt.usage, attempt.is_settled = completion.usage, True
-            self.dialect.accepted(call.sent)
+            self.dialect.accepted(attempt.body)
             if completion.usage is not None:
                 self.budget.learn(attempt.prompt_tokens, completion.usage)
             return self._answered(seat, completion)
         finally:  # cancelled ones, too
             self._settle(call, attempt)
 
-    async def _sent(self, call: Call, seat: Seat, attempt: Attempt) -> Completion:
+    async def _posted(self, call: Call, seat: Seat, attempt: Attempt) -> Any:
+        """The server's reply."""
         server = self._server(seat)
         left_s = call.deadline - self._clock()
         patience_s = min(left_s, server.endpoint.timeout_s)
         try:
             async with asyncio.timeout(patience_s) as scope:
                 self._sending(seat, scope)
-                session = await server.session()
-                reply = await session.post(attempt.data, attempt.streamed)
+                session = server.here() or await server.session()
+                return await session.post(attempt.data, attempt.begin_stream)
         except TimeoutError as error:
             why = self._cut_because(seat)
             which = "before the deadline" if patience_s == left_s else "within the time-out"
             raise BadReply(
                 why or f"no answer {which}", retryable=True, status=408, unknown_bill=True
             ) from error
-        return read_reply(reply, call.sent)
 
     def _settle(self, call: Call, attempt: Attempt) -> None:
         """Put an attempt on the call's bill, and tell the budget what it cost."""
         usage = attempt.usage
-        if usage is None and attempt.streamed.started:  # what has come was generated, and is billed
+        if usage is None and attempt.streamed is not None and attempt.streamed.started:
+            # What has come was generated, and is billed.
             (choice,) = attempt.streamed.body()["choices"]
             usage = read_usage({}, call.body, choice["message"])
         cost_usd = 0.0

@@ -60,8 +60,10 @@ class SpokenDialect:
         """The form in which structured answers are asked for now."""
         return _FORMS[self._form]
 
-    def as_sent(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def as_sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A request as this server takes it, with the endpoint's own fields."""
+        if not (self._refused or self._extra_body or "response_format" in body):
+            return body
         sent = {
             key: value
             for key, value in body.items()

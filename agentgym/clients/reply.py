@@ -126,14 +126,13 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
         raise BadReply(f"the reply is no JSON object: {body!r:.{QUOTED}}", retryable=True)
     reported = body.get("usage")
     reported = reported if isinstance(reported, Mapping) else {}
-    billed = read_usage(reported, request, None) if reported else None
-    if body.get("error"):
-        raise _embedded_error(body["error"], billed)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(choice, Mapping) and choice.get("error"):
-        raise _embedded_error(choice["error"], billed)
-    if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
+    error = body.get("error") or (isinstance(choice, Mapping) and choice.get("error"))
+    if error or not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
+        billed = read_usage(reported, request, None) if reported else None
+        if error:
+            raise _embedded_error(error, billed)
         text = "the reply has no choice in it"
         raise BadReply(text, retryable=True, usage=billed, empty=True)
     message, reasoning = _read_message(choice["message"])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
-from typing import TypeVar
+from types import TracebackType
 
 from agentgym.errors import EndpointError
-
-Result = TypeVar("Result")
 
 
 class Scopes:
@@ -24,27 +21,9 @@ class Scopes:
         self._lock = threading.Lock()
         self._by_loop: dict[asyncio.AbstractEventLoop, set[asyncio.Timeout]] = {}
 
-    async def bound(self, work: Awaitable[Result]) -> Result:
-        """Wait for a call's work, which `aclose` ends.
-
-        Raises:
-            EndpointError: If the client was closed meanwhile.
-        """
-        scopes = self._here()
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                scopes.add(scope)
-                return await work
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise EndpointError(
-                f"{self._owner}: the client was closed while this call was in flight",
-                retryable=False,
-            ) from error
-        finally:
-            scopes.discard(scope)
+    def one(self) -> _Scope:
+        """The time of one call, in an `async with`, which `aclose` ends with an `EndpointError`."""
+        return _Scope(self._here(), self._owner)
 
     async def aclose(self) -> None:
         """End the running loop's calls with an error."""
@@ -67,3 +46,33 @@ class Scopes:
                     del self._by_loop[old]
                 found = self._by_loop.setdefault(loop, set())
         return found
+
+
+class _Scope:
+    """A time-out that only closing sets off."""
+
+    __slots__ = ("_others", "_owner", "_timeout")
+
+    def __init__(self, others: set[asyncio.Timeout], owner: str) -> None:
+        self._others = others
+        self._owner = owner
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._others.add(self._timeout)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._others.discard(self._timeout)
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as over:
+            raise EndpointError(
+                f"{self._owner}: the client was closed while this call was in flight",
+                retryable=False,
+            ) from over

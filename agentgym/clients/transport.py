@@ -15,7 +15,7 @@ import atexit
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -53,6 +53,11 @@ class Transport:
         self._lock = threading.Lock()
         self._sessions: dict[asyncio.AbstractEventLoop, LoopSession] = {}
 
+    def here(self) -> LoopSession | None:
+        """The running loop's session, if it is open."""
+        found = self._sessions.get(asyncio.get_running_loop())
+        return found if found is not None and found.is_open and not found.closed else None
+
     async def session(self) -> LoopSession:
         """The running loop's session, opened at first use."""
         loop = asyncio.get_running_loop()
@@ -85,6 +90,7 @@ class LoopSession:
         parts = urlsplit(endpoint.base_url)
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
+        self.is_open = False
         self.closed = False
         self.scopes = scopes
         self._endpoint = endpoint
@@ -116,18 +122,20 @@ class LoopSession:
             _opened.add(self)
             _close_at_exit()
             await anext(self._keeper)
+            self.is_open = True
 
     async def aclose(self) -> None:
         """Close the connections."""
         self.closed = True
         await self._keeper.aclose()
 
-    async def post(self, data: bytes, streamed: StreamedReply) -> Any:
+    async def post(self, data: bytes, begin_stream: Callable[[], StreamedReply]) -> Any:
         """Send one request and decode the reply.
 
         Args:
             data: The body.
-            streamed: Takes in the answer if it is streamed, and keeps what came of a broken one.
+            begin_stream: Gives what takes in the answer if it is streamed, and keeps what came of
+                a broken one.
 
         Returns:
             The reply's JSON, put together if it was streamed.
@@ -145,9 +153,11 @@ class LoopSession:
                         response.status, response.headers, await response.read(), self._url
                     )
                 if _is_stream(response.headers):
-                    return await _read_stream(response, streamed)
+                    return await _read_stream(response, begin_stream())
                 data = await response.read()
-                return _reread(data, streamed) if _looks_streamed(data) else _decoded(data)
+                if _looks_streamed(data):
+                    return _reread(data, begin_stream())
+                return _decoded(data)
         except BadReply:
             raise
         except Exception as error:
