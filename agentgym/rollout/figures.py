@@ -111,7 +111,7 @@ class Figures:
         """What a run waits for in which nothing happens."""
         groups = self._waits
         if not groups:
-            return "waiting"
+            return "waiting for a request, or for the traces to be taken"
         longest_s = groups[0].longest.waited_s
         return f"waiting for {groups[0].phrase}, the longest for {longest_s:.0f} s"
 

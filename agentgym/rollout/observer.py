@@ -72,9 +72,14 @@ class Observer:
 
     # --- a progress ---------------------------------------------------------------------------
 
-    def begin(self, total: int | None) -> None:
-        """A run starts; see `Progress`."""
-        self._tally.begin(total)
+    def begin(self, total: int | None, *, again: int = 0) -> None:
+        """A run starts; see `Progress`.
+
+        Args:
+            total: Episodes to come, if known.
+            again: Of these, how many an earlier run was asked for already.
+        """
+        self._tally.begin(None if total is None else total - again)
         self._shown.begin(total)
 
     def turn(self, tokens: int) -> None:

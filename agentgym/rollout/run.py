@@ -21,7 +21,6 @@ from agentgym.rollout.observer import Observer
 from agentgym.rollout.outbox import Outbox
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.turns import Setting
-from agentgym.trace import Trace
 from agentgym.traces import TraceSink
 
 Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
@@ -84,7 +83,8 @@ class Run:
             carried: Earlier runs that go on; what they finish is read here.
         """
         first = [run._at_hand for run in carried if run._at_hand is not None]
-        self._observer.begin(len(requests) + len(first) if isinstance(requests, Sized) else None)
+        total = len(requests) + len(first) if isinstance(requests, Sized) else None
+        self._observer.begin(total, again=len(first))
         self._task = asyncio.create_task(self._play(_each(first, requests)))
         self._members = [self, *carried]
         self._task.add_done_callback(self._tell_over)

@@ -125,7 +125,8 @@ class EpisodeCounts(Record):
     """Episodes so far, over all runs of the engine."""
 
     requested: int | None = None
-    """None if a run didn't know how many would come."""
+    """None if a run didn't know how many would come. A run that ends early plays fewer, one that
+    tops up groups more."""
     finished: int = 0
     scored: int = 0
     masked: dict[str, int] = Field(default_factory=dict)

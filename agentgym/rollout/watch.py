@@ -55,6 +55,9 @@ class StuckWatch:
     def look(self, counters: tuple[int, ...], in_flight: Sequence[Whereabouts]) -> None:
         """See whether anything has moved since the last look.
 
+        While no episode is in flight nobody is stuck: the source has no further request, or the
+        traces are not taken, as when a trainer trains.
+
         Args:
             counters: Change whenever a policy answers or an episode ends.
             in_flight: The episodes begun and not over.
@@ -63,7 +66,7 @@ class StuckWatch:
             return
         now = self._clock()
         silent_s = now - self._moved_s
-        if self._has_moved(counters, in_flight):
+        if not in_flight or self._has_moved(counters, in_flight):
             if self._next_s > self._after_s:
                 logger.warning("moving again after %.0f s", silent_s)
             self._moved_s, self._next_s = now, self._after_s
@@ -85,8 +88,6 @@ class StuckWatch:
 
 def where(groups: Sequence[Waiters]) -> str:
     """Who waits for what, and whoever has waited longest for it, in one line."""
-    if not groups:
-        return "no episode is in flight; the next request has not come"
     first, *others = (
         f"{group.episodes} {{}}for {group.phrase} (longest: {group.longest})" for group in groups
     )

@@ -139,7 +139,8 @@ def test_a_line_while_nothing_is_in_flight():
     clock.now = 10
     progress.tick([])
     assert stream.getvalue() == (
-        "[10 s] 0 episodes, 0 in flight · 0 tokens · 0 turns · 0 tok/s · reward - · waiting\n"
+        "[10 s] 0 episodes, 0 in flight · 0 tokens · 0 turns · 0 tok/s · reward - · "
+        "waiting for a request, or for the traces to be taken\n"
     )
 
 

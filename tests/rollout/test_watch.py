@@ -132,17 +132,25 @@ def test_the_watch_can_be_off(clock, caplog):
     assert caplog.messages == []
 
 
-def test_time_before_the_run_is_no_silence(clock, caplog):
+def test_nobody_is_stuck_while_no_episode_is_in_flight(clock, caplog):
+    """A trainer that trains takes no traces for an hour; a service may have nothing to do."""
     watch = StuckWatch(60, clock=clock)
-    watch.look((0, 0), [])
-    clock.now += 3600  # a trainer trains
-    watch.begin()
-    watch.look((0, 0), [])
+    for _ in range(3600):
+        clock.now += 1
+        watch.look((8, 8), [])
+    watch.look((8, 8), in_flight := [at("a@0.0", "init", "env")])
+    clock.now += 59
+    watch.look((8, 8), in_flight)
     assert caplog.messages == []
 
 
-def test_where_of_nobody():
-    assert where(()) == "no episode is in flight; the next request has not come"
+def test_time_before_the_run_is_no_silence(clock, caplog):
+    watch, in_flight = StuckWatch(60, clock=clock), [at("a@0.0", "run", "policy")]
+    watch.look((0, 0), in_flight)
+    clock.now += 3600  # a trainer trains
+    watch.begin()
+    watch.look((0, 0), in_flight)
+    assert caplog.messages == []
 
 
 def test_where_of_one_that_is_played_again():
