@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agentgym.deadline import Deadline
 
@@ -54,25 +54,52 @@ async def on_leash(
         asyncio.CancelledError: If the caller is cancelled; the work then has ended, or is left
             behind, too.
     """
-    task = asyncio.create_task(work)
-    late: Deadline | None = None
+    leash = _Leash(work, grace_s, deadline)
+    task = leash.task
     try:
-        while True:
-            await asyncio.wait((task,), timeout=grace_s)
-            if task.done():
-                return task.result()
-            current = deadline()
-            if current is not None and current.is_over:
-                if current is late:
-                    break
-                late = current
-            else:
-                late = None
+        await leash.let_go
     except BaseException:
         await _stop(task, name, grace_s)
         raise
+    finally:
+        leash.look_again.cancel()
+    if task.done():
+        return task.result()
     _leave_behind(task, name, grace_s)
-    raise LeftBehind(f"it did not stop within {grace_s:g} s")
+    raise LeftBehind(f"did not stop within {grace_s:g} s")
+
+
+class _Leash(Generic[T]):
+    """Looks at a task now and then, for as long as it goes on."""
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, T],
+        grace_s: float,
+        deadline: Callable[[], Deadline | None],
+    ) -> None:
+        self._grace_s = grace_s
+        self._deadline = deadline
+        self._late: Deadline | None = None
+        self._loop = asyncio.get_running_loop()
+        self.let_go: asyncio.Future[None] = self._loop.create_future()
+        """Done when the task is, or when it is late by the grace."""
+        self.task = self._loop.create_task(work)
+        self.task.add_done_callback(self._end)
+        self.look_again = self._loop.call_later(grace_s, self._look)
+
+    def _look(self) -> None:
+        current = self._deadline()
+        is_late = current is not None and current.is_over
+        if is_late and current is self._late:
+            self._end()
+            return
+        self._late = current if is_late else None
+        self.look_again = self._loop.call_later(self._grace_s, self._look)
+
+    def _end(self, _: asyncio.Future[T] | None = None) -> None:
+        if not self.let_go.done():
+            self.let_go.set_result(None)
 
 
 async def _stop(task: asyncio.Task[Any], name: str, grace_s: float) -> None:
