@@ -39,6 +39,7 @@ from measuring import (
 )
 
 from agentgym.clients.transport import make_room_for_sockets
+from agentgym.rollout import Engine
 from agentgym.testing.fleet import FleetProcess, ReplicaSpec, Workload
 from agentgym.testing.fleet.model import lower_bound
 
@@ -108,7 +109,7 @@ def waiting(count: int) -> dict[str, Any]:
     with FleetProcess(REPLICAS, replica=spec, workload=workload, speed=20) as fleet:
         asyncio.run(play(fleet, range(32), concurrency=32))
 
-        async def measure() -> tuple[float, float]:
+        async def measure() -> tuple[float, int]:
             fleet.forget_statistics()
             gc.collect()
             before = rss_kb()
@@ -118,20 +119,27 @@ def waiting(count: int) -> dict[str, Any]:
                 await until(lambda: fleet.statistics().total("completed") >= 3 * count)
                 for index in range(fleet.n):
                     fleet.pause(index)
-                await until(lambda: fleet.statistics().total("waiting") >= count)
+                await until(lambda: _all_wait(engine))
+                left = engine.status().in_flight
                 gc.collect()
                 held = rss_kb()
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
                 await run.aclose()
-            return before, held
+            return held - before, left
 
-        before, held = asyncio.run(measure())
+        held_kb, left = asyncio.run(measure())
     return {
-        "episodes": count,
+        "episodes": left,
         "turns_behind_them": 3,
-        "kb_per_episode": round((held - before) / count, 1),
+        "kb_per_episode": round(held_kb / left, 1),
     }
+
+
+def _all_wait(engine: Engine) -> bool:
+    """Whether every episode in flight waits for the policy."""
+    status = engine.status()
+    return status.in_flight == sum(w.episodes for w in status.waiting if w.waiting == "policy")
 
 
 def queued(count: int, slots: int, speed: float) -> dict[str, Any]:
@@ -141,8 +149,7 @@ def queued(count: int, slots: int, speed: float) -> dict[str, Any]:
     with FleetProcess(REPLICAS, replica=spec, workload=workload, speed=speed) as fleet:
         asyncio.run(play(fleet, range(32), concurrency=32))
         played = asyncio.run(play(fleet, range(count), concurrency=count))
-        most_waiting = fleet.statistics().total("most_waiting")
-    return {"requests": count, "slots": slots, "speed": speed, "most_queued": most_waiting} | played
+    return {"requests": count, "slots": slots, "speed": speed, **played}
 
 
 def page(data: dict[str, Any]) -> str:

@@ -94,8 +94,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--episodes", type=int, default=4096, help="default: 4096")
-    parser.add_argument("--concurrency", type=int, default=128, help="default: 128")
-    parser.add_argument("--speed", type=float, default=6.0, help="default: 6")
+    parser.add_argument("--concurrency", type=int, default=64, help="default: 64")
+    parser.add_argument("--speed", type=float, default=12.0, help="default: 12")
     parser.add_argument("--seed", type=int, default=0, help="of the workload (default: 0)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: benchmarks/results")
     args = parser.parse_args()

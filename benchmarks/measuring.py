@@ -26,7 +26,7 @@ from agentgym.testing.fleet import FleetProcess, Workload, WorkloadEnv
 from agentgym.traces import TraceWriter
 
 RESULTS = Path(__file__).parent / "results"
-LAG_EVERY_S = 0.005
+LAG_EVERY_S = 0.02
 
 
 class LoopLag:
