@@ -9,8 +9,10 @@ and ends masked, and everything else has been played.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,7 +37,8 @@ _SHARED_LOSSES = 2
 """Workers that a parcel may lose in company before it is played alone."""
 _ALONE_LOSSES = 2
 """Workers that it may lose when it is alone in them."""
-_ALONE_AT_ONCE = 4
+_CELLS = 4
+"""Parcels that are played alone at once, each in a process of its own."""
 _FAILED_STARTS = 5
 """Workers that may die, one after the other, before they are ready."""
 _ACTOR_CALLS = 64
@@ -63,8 +66,8 @@ class Crew:
         self._error: AgentGymError | None = None
         self._workers: list[RemoteWorker] = []
         self._homeless: list[Parcel] = []
-        self._suspects: set[Parcel] = set()
-        self._alone = asyncio.Semaphore(_ALONE_AT_ONCE)
+        self._suspects: deque[Parcel] = deque()
+        self._cells: list[RemoteWorker] = []
         self._moved = asyncio.Event()
         self._failed_starts = 0
         self._manned_at = 0.0
@@ -316,45 +319,52 @@ class Crew:
             parcel.losses_alone += alone
             parcel.losses += not alone
             if parcel.losses_alone >= _ALONE_LOSSES:
-                self._suspects.discard(parcel)
                 parcel.convict(cause, self._spec_json, self._setting)
                 for suspect in self._suspects:  # this one was the culprit, as far as is known
                     suspect.losses = 0
             elif parcel.losses >= _SHARED_LOSSES:
-                self._suspects.add(parcel)
-                self._tasks.create_task(self._play_alone(parcel))
+                self._suspect(parcel)
             else:
                 self._place(parcel)
 
-    async def _play_alone(self, parcel: Parcel) -> None:
-        """Play a parcel in a process in which nothing else is."""
-        async with self._alone:
-            if not parcel.losses:  # cleared meanwhile
-                self._suspects.discard(parcel)
-                self._place(parcel)
-                return
+    def _suspect(self, parcel: Parcel) -> None:
+        """Have a parcel played by itself."""
+        self._suspects.append(parcel)
+        if len(self._cells) < _CELLS:
             ready = [worker for worker in self._workers if worker.is_ready]
             node = min(ready, key=lambda worker: worker.running).node if ready else None
-            worker = self._new_worker(node, num_cpus=0, soft=True)
-            try:
-                await self._start(worker)
-                limits, slots = share_of(self._setting.limits, 0, 1)
-                worker.share(limits, max(1, len(ready)), slots)
-                self._hand_over(parcel, worker)
-                turn, nothing = self._setting.progress.turn, self._moved.set
-                await worker.serve(turn=turn, moved=nothing, until=lambda: parcel.is_over)
-            except Exception as error:
-                never_had_it = parcel not in worker.parcels
-                self._lose(worker, self._cause_of_death(error), alone=True)
-                if never_had_it:
-                    self._tasks.create_task(self._play_alone(parcel))
-            else:
-                self._suspects.discard(parcel)
-                await worker.stop()
+            cell = self._new_worker(node, num_cpus=0, soft=True)
+            self._cells.append(cell)
+            self._tasks.create_task(self._play_alone(cell))
+
+    async def _play_alone(self, cell: RemoteWorker) -> None:
+        """Play suspects one after the other in a process in which nothing else is."""
+        turn = self._setting.progress.turn
+        try:
+            await self._start(cell)
+            limits, slots = share_of(self._setting.limits, 0, 1)
+            cell.share(limits, len(self._cells) + len(self._workers), slots)
+            while self._suspects:
+                parcel = self._suspects.popleft()
+                if not parcel.losses:  # cleared meanwhile
+                    self._place(parcel)
+                    continue
+                self._hand_over(parcel, cell)
+                is_over = functools.partial(_is_over, parcel)
+                await cell.serve(turn=turn, moved=self._moved.set, until=is_over)
+        except Exception as error:
+            self._cells.remove(cell)
+            self._lose(cell, self._cause_of_death(error), alone=True)
+            if self._suspects and not self._cells:
+                self._suspect(self._suspects.popleft())
+        else:
+            self._cells.remove(cell)
+            await cell.stop()
 
     async def _dismiss(self) -> None:
         """Stop all workers and leave the cluster."""
-        workers, self._workers = self._workers, []
+        workers = [*self._workers, *self._cells]
+        self._workers, self._cells = [], []
         await asyncio.gather(*(worker.stop() for worker in workers))
         if self._desk is not None:
             self._ray.kill(self._desk)
@@ -368,12 +378,13 @@ class Crew:
             wrapped.__cause__ = error
             error = wrapped
         self._error = error
-        for worker in self._workers:
+        for worker in (*self._workers, *self._cells):
             worker.retire()
-        held = [parcel for worker in self._workers for parcel in worker.parcels]
-        for parcel in (*held, *self._homeless, *self._suspects):
+            self._homeless += worker.parcels
+        for parcel in (*self._homeless, *self._suspects):
             parcel.fail(error)
-        self._homeless, self._suspects = [], set()
+        self._homeless = []
+        self._suspects.clear()
         self._moved.set()
 
 
@@ -382,6 +393,10 @@ def _on(node: str, *, soft: bool = False) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=soft)
+
+
+def _is_over(parcel: Parcel) -> bool:
+    return parcel.is_over
 
 
 def _plain_resources(node: Mapping[str, Any]) -> str:

@@ -151,10 +151,12 @@ class RemoteWorker:
 
     async def stop(self) -> None:
         """End it: in good order if it answers, else at once."""
+        was_ready = self.is_ready
         self.retire()
         try:
-            async with asyncio.timeout(_STOP_S):
-                await self._actor.stop.remote()
+            if was_ready:
+                async with asyncio.timeout(_STOP_S):
+                    await self._actor.stop.remote()
         except Exception as error:  # dead, or stuck: it ends anyhow
             logger.debug("worker %s was stopped by force: %s", self.label, error)
         self.kill()
