@@ -290,11 +290,14 @@ def _parts(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _env_id(trace: Trace) -> str:
+    """The environment's id, or the name of the class or function that made it."""
     try:
         spec = json.loads(trace.env_spec)
     except ValueError:
+        spec = None
+    if not isinstance(spec, dict):
         return "env"
-    return str(spec.get("id") or "env") if isinstance(spec, dict) else "env"
+    return str(spec.get("id") or str(spec.get("entry_point") or "env").rpartition(":")[2])
 
 
 def _nanoseconds(moment: str) -> int:

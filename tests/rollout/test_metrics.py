@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,6 +231,17 @@ def test_every_metric_has_a_help_text_and_a_name_in_the_usual_form():
         assert re.fullmatch(r"agentgym_[a-z_]+", name)
         assert not name.endswith("_total"), "the exposition adds it"
     assert all(text.endswith(".") for text in helps)
+
+
+def test_the_guide_names_metrics_that_exist():
+    guide = (Path(__file__).parents[2] / "docs" / "observability.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"agentgym_[a-z_]+", guide))
+    counters = {f"{family.name}_total" for family in COUNTERS}
+    histograms = {
+        f"{name}_{part}" for name, *_ in HISTOGRAMS for part in ("bucket", "sum", "count")
+    }
+    assert named
+    assert named - counters - {family.name for family in GAUGES} - histograms == set()
 
 
 def test_a_port_in_use_is_one_clear_line():

@@ -302,6 +302,20 @@ def test_a_trace_whose_id_is_no_opentelemetry_id_gets_one():
     assert first.attributes["gen_ai.conversation.id"] == "x"
 
 
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ('{"id": "agentgym/WebShop-v0"}', "agentgym/WebShop-v0"),
+        ('{"entry_point": "mine.shop:Shop"}', "Shop"),
+        ("{}", "env"),
+        ("null", "env"),
+        ("no JSON", "env"),
+    ],
+)
+def test_the_agent_is_named_after_its_environment(spec, name):
+    assert spans_of(trace(env_spec=spec))[0].name == f"invoke_agent {name}"
+
+
 def test_service_name_is_the_environments(monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "night-run")
     assert spans_of(trace())[0].resource.attributes["service.name"] == "night-run"
