@@ -9,6 +9,7 @@ done twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -22,9 +23,12 @@ from agentgym.client import public_url
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.serve.schema import API_VERSION, PREFIX, VERSION_HEADER, Fault
 
+logger = logging.getLogger(__name__)
+
 TOKEN_VARIABLE = "AGENTGYM_SERVICE_TOKEN"
 
 _PASSING = (429, 502, 503, 504, 507)
+_QUIET_ATTEMPTS = 2
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _ANSWER_S = 60.0
@@ -128,7 +132,9 @@ class ServiceClient:
         started = self._clock()
         patience_s = self._reconnect_s if reconnect_s is None else reconnect_s
         pause_s = _FIRST_PAUSE_S
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 return await self._once(method, path, body, query, wait_s, headers)
             except _Passing as passing:
@@ -136,6 +142,8 @@ class ServiceClient:
                 left_s = patience_s - waited_s - (passing.retry_after_s or 0.0)
                 if left_s <= 0:
                     raise passing.error(self.where, waited_s) from passing.__cause__
+                if attempts > _QUIET_ATTEMPTS:
+                    logger.warning("%s: still waiting for an answer (%s)", self.where, passing)
                 pause = passing.retry_after_s or pause_s * self._rng.uniform(0.5, 1.0)
                 await self._sleep(min(pause, _LONGEST_PAUSE_S))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

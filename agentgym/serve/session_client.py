@@ -8,7 +8,10 @@ each turn once, however often the network makes the client ask.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
+import os
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,25 +19,29 @@ from typing import Any, Literal, NoReturn
 
 import gymnasium
 
-from agentgym.errors import (
-    ActionError,
-    ConfigError,
-    EnvFault,
-    ResetNeeded,
-    UnknownTaskError,
-)
+from agentgym.errors import ActionError, AgentGymError, ConfigError, EnvFault, ResetNeeded
+from agentgym.serve.remote_http import TOKEN_VARIABLE, ServiceClient, ServiceError
 from agentgym.serve.session_schema import Choices, EpisodeStart, SessionView, TurnResult
 from agentgym.serve.session_spaces import rebuilt
 from agentgym.serve.session_view import strict_json
-from agentgym.serve.session_wire import Refused, SessionWire
 from agentgym.spaces import AssistantSpace, MessageSpace
 from agentgym.sync import run_on_background_loop
 from agentgym.trace import Trace
 from agentgym.types import Message, Messages
 
-TOKEN_ENV = "AGENTGYM_SERVICE_TOKEN"
-_RESET_FIRST = frozenset({"reset_needed", "episode_over"})
+logger = logging.getLogger(__name__)
+
+_LOCAL_ERRORS: dict[str, type[AgentGymError]] = {
+    "bad_action": ActionError,
+    "bad_env": ConfigError,
+    "bad_option": ConfigError,
+    "env_broke": EnvFault,
+    "episode_over": ResetNeeded,
+    "reset_needed": ResetNeeded,
+}
+"""What the env itself would have raised, by the service's code."""
 _GONE = "no_such_session"
+_CLOSE_S = 5.0
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
@@ -47,16 +54,15 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: The service's root, such as `http://localhost:8321`.
         env_id: The environment's id there.
         env_kwargs: Its parameters, JSON values.
-        token_env: Environment variable that holds the token, if the service wants one.
-        timeout_s: Longest wait for one answer before the request is sent again, seconds.
+        token_env: Environment variable that holds the token, if the service wants one; read now.
         deadline_s: Longest time for one call, waiting for a place included, seconds.
         render_mode: `"ansi"` for the conversation as text, or None.
         sleep: Waits for a number of seconds between two attempts.
 
     Raises:
-        ConfigError: If the service doesn't know or doesn't allow the env, its parameters or the
-            token.
-        EnvFault: If the service can't be reached, or has no place within the deadline.
+        ConfigError: If the service doesn't know or doesn't allow the env or its parameters.
+        ServiceError: If it can't be reached, doesn't know the token, or has no place within the
+            deadline.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium has it
@@ -67,31 +73,26 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         env_id: str,
         *,
         env_kwargs: Mapping[str, Any] | None = None,
-        token_env: str = TOKEN_ENV,
-        timeout_s: float = 120.0,
+        token_env: str = TOKEN_VARIABLE,
         deadline_s: float = 900.0,
         render_mode: Literal["ansi"] | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"url must start with http:// or https://, got {url!r:.100}")
         if render_mode not in (None, "ansi"):
             raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
-        for name, seconds in (("timeout_s", timeout_s), ("deadline_s", deadline_s)):
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise ConfigError(f"{name} must be a number above 0, got {seconds!r}")
+        if not (math.isfinite(deadline_s) and deadline_s > 0):
+            raise ConfigError(f"deadline_s must be a number above 0, got {deadline_s!r}")
         self.render_mode = render_mode
         self._env_id = env_id
         self._env_kwargs = dict(env_kwargs or {})
-        self._wire = SessionWire(
-            url, token_env=token_env, timeout_s=timeout_s, deadline_s=deadline_s, sleep=sleep
-        )
-        self._session_id: str | None = None
+        token = os.environ.get(token_env, "").strip() or None
+        client = ServiceClient(url, token=token, reconnect_s=deadline_s, sleep=sleep)
+        self._lease = _Lease(client)
         self._episode = 0
         self._turn: int | None = None
         self._messages: list[Message] = []
         self._closed = False
-        self._on_loss = weakref.finalize(self, self._wire.let_go)
+        self._on_loss = weakref.finalize(self, self._lease.let_go)
         self._on_loss.atexit = False  # by then the lease has to do
         try:
             view = self._create()
@@ -108,7 +109,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     @property
     def session_id(self) -> str | None:
         """The session, for `/v1/sessions/{session_id}/mcp`."""
-        return self._session_id
+        return self._lease.session_id
 
     @property
     def messages(self) -> Messages:
@@ -130,9 +131,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._turn = None
         try:
             answer = self._reset(seed, options)
-        except Refused as refused:
-            if refused.code != _GONE:
-                self._raise(refused)
+        except ServiceError as error:
+            if error.code != _GONE:
+                _raise(error)
             self._create()
             answer = self._reset(seed, options)
         started = EpisodeStart.model_validate(answer)
@@ -174,9 +175,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         """
         self._check_open()
         try:
-            return Trace.model_validate(self._ask("GET", f"/{self._session_id}/trace"))
-        except Refused as refused:
-            self._raise(refused)
+            return Trace.model_validate(self._ask("GET", "/trace"))
+        except ServiceError as error:
+            _raise(error)
 
     def render(self) -> str | None:
         """The conversation so far as text, if `render_mode` is `"ansi"`."""
@@ -190,38 +191,35 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             return
         self._closed = True
         self._on_loss.detach()
-        run_on_background_loop(self._wire.aclose(self._session_id))
+        run_on_background_loop(self._lease.aclose())
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:
-        return run_on_background_loop(self._wire.ask(method, path, body))
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask about the session."""
+        return run_on_background_loop(self._lease.ask(method, path, body))
 
     def _create(self) -> SessionView:
         body = {"env": self._env_id, "env_kwargs": self._env_kwargs, "key": uuid.uuid4().hex}
         try:
-            view = SessionView.model_validate(self._ask("POST", "", body))
-        except Refused as refused:
-            self._raise(refused)
-        self._session_id, self._episode = view.session_id, 0
-        run_on_background_loop(self._start_heart(view.session_id, view.expires_in_s / 3))
+            view: SessionView = run_on_background_loop(self._lease.begin(body))
+        except ServiceError as error:
+            _raise(error)
+        self._episode = 0
         return view
-
-    async def _start_heart(self, session_id: str, every_s: float) -> None:
-        self._wire.keep_alive(session_id, every_s)
 
     def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
         body = {"seed": seed, "options": dict(options or {}), "episode": self._episode + 1}
-        return self._ask("POST", f"/{self._session_id}/reset", body)
+        return self._ask("POST", "/reset", body)
 
     def _play(self, what: str, body: Mapping[str, Any]) -> TurnResult:
         try:
-            return TurnResult.model_validate(self._ask("POST", f"/{self._session_id}/{what}", body))
-        except Refused as refused:
-            if refused.code == _GONE:
+            return TurnResult.model_validate(self._ask("POST", f"/{what}", body))
+        except ServiceError as error:
+            if error.code == _GONE:
                 self._turn = None
-                raise EnvFault("the session expired in the middle of an episode") from refused
-            self._raise(refused)
+                raise EnvFault("the session expired in the middle of an episode") from error
+            _raise(error)
 
     def _took(self, result: TurnResult) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._turn = None if result.over else result.turn
@@ -278,15 +276,68 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         if self._closed:
             raise ResetNeeded("the env was closed")
 
-    def _raise(self, refused: Refused) -> NoReturn:
-        """Raise what the env itself would have raised here."""
-        text = str(refused)
-        if refused.code == "bad_action":
-            raise ActionError(text) from refused
-        if refused.code in _RESET_FIRST:
-            raise ResetNeeded(text) from refused
-        if refused.code == "unknown_task":
-            raise UnknownTaskError(text) from refused
-        if refused.status in (400, 401, 403, 404, 422):
-            raise ConfigError(f"{self._wire.where}: {text}") from refused
-        raise EnvFault(f"{self._wire.where}: {text}") from refused
+
+class _Lease:
+    """A session, kept alive however long the policy thinks; it lives on the background loop.
+
+    Args:
+        client: Asks the service.
+    """
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self.session_id: str | None = None
+
+    async def begin(self, ask: Mapping[str, Any]) -> SessionView:
+        """Make a session, and keep it alive from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._stop_heart()
+        view = SessionView.model_validate(await self._client.ask("POST", "/sessions", body=ask))
+        self.session_id = view.session_id
+        self._heart = self._loop.create_task(self._beat(view.expires_in_s / 3))
+        return view
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        """Ask about the session."""
+        return await self._client.ask(method, f"/sessions/{self.session_id}{path}", body=body)
+
+    async def _beat(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            with contextlib.suppress(AgentGymError):  # gone, or out of reach: the next turn tells
+                await self.ask("POST", "/keepalive", None)
+
+    def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
+
+    async def aclose(self) -> None:
+        """Close the session, as well as that goes, and the connection."""
+        self._stop_heart()
+        try:
+            if self.session_id is not None:
+                path = f"/sessions/{self.session_id}"
+                await self._client.ask("DELETE", path, reconnect_s=_CLOSE_S)
+        except ServiceError as error:
+            if error.code != _GONE:
+                logger.warning("the session is left to expire: %s", error)
+        finally:
+            await self._client.aclose()
+
+    def let_go(self) -> None:
+        """Stop the signs of life of an env that nobody has any more; from any thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            self.session_id = None
+            loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
+
+
+def _raise(error: ServiceError) -> NoReturn:
+    """Raise what the env itself would have raised."""
+    local = _LOCAL_ERRORS.get(error.code)
+    if local is None:
+        raise error
+    raise local(str(error)) from error

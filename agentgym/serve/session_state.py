@@ -469,4 +469,4 @@ def _env_broke(error: BaseException) -> ServiceFault:
     """What the client is told; the details, which may hold anything, are in the service's log."""
     kind = type(error).__name__
     text = str(error) if isinstance(error, Failure) else kind
-    return ServiceFault(502, "env_broke", f"the environment broke: {text}")
+    return ServiceFault(500, "env_broke", f"the environment broke: {text}")

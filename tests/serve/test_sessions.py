@@ -426,7 +426,7 @@ async def test_a_reset_that_breaks_leaves_a_session_that_can_be_reset(sessions):
     ask = CreateSession(env="stage/Stage-v0", env_kwargs={"opens": False})
     session = await sessions.create(ask, ME)
     fault = await refused(session.reset(ResetEpisode()))
-    assert (fault.status, fault.code) == (502, "env_broke")
+    assert (fault.status, fault.code) == (500, "env_broke")
     assert len(StageEnv.closed) == 1
     assert (await refused(session.reset(ResetEpisode()))).code == "env_broke"
     assert len(StageEnv.made) == 2
