@@ -25,7 +25,7 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -103,6 +103,7 @@ class FaultProxy:
         target: The server's base URL, as a client would be given it.
         shares: Of the calls, by kind of fault; what is left goes well. May be changed at any time
             through `shares`.
+        only: Models whose calls go wrong; None: all of them. May be changed, too.
         seed: Fixes which calls go wrong.
         delay_s: How late a delayed request is passed on, seconds.
         drip_s: Pause before each piece of an answer that drips, seconds.
@@ -117,12 +118,14 @@ class FaultProxy:
         target: str,
         shares: Mapping[FaultKind, float],
         *,
+        only: Collection[str] | None = None,
         seed: int = 0,
         delay_s: float = 0.05,
         drip_s: float = 0.005,
         retry_after_s: float = 0.05,
     ) -> None:
         self.shares = shares
+        self.only = only
         self.url = ""
         """The base URL to give to clients, once the proxy runs."""
         self.counted: dict[str, Counted] = {}
@@ -212,9 +215,12 @@ class FaultProxy:
         body = await request.read()
         if request.method != "POST":
             return await self._passed_on(request, await self._ask(request, body, Counted()))
-        counted = self.counted.setdefault(_model_of(body), Counted())
+        model = _model_of(body)
+        counted = self.counted.setdefault(model, Counted())
         counted.asked += 1
         fault, rng = self._draw(body)
+        if self.only is not None and model not in self.only:
+            fault = None
         if fault is not None:
             self.faults[fault] += 1
         if fault in ("busy", "busy_hinted", "error", "half_open", "reset"):

@@ -127,6 +127,19 @@ def test_server_works_on_when_the_client_has_gone():
     assert (counted.executed, counted.delivered, counted.lost) == (1, 0, 1)
 
 
+def test_faults_may_be_one_models_only():
+    async def main():
+        async with (
+            QuirkyServer(answer("hello")) as server,
+            FaultProxy(server.url, {"error": 1.0}, only={"judge"}) as proxy,
+        ):
+            replies = [await asked(proxy, {**BODY, "model": name}) for name in ("m", "judge")]
+            return [status for status, *_ in replies]
+
+    ours, judges = run(main())
+    assert (ours, judges >= 500) == (200, True)
+
+
 def test_streamed_answers_are_counted_too():
     async def main():
         body = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
