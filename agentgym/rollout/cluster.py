@@ -78,7 +78,7 @@ class RayBackend:
 
     def in_flight(self) -> Sequence[Whereabouts]:
         """See `Backend`; as of about a second ago."""
-        return [playing.whereabouts for playing in self._playing]
+        return [playing.whereabouts for playing in tuple(self._playing)]  # any thread may ask
 
     async def aclose(self) -> None:
         """Stop the workers, and leave the cluster if this backend joined it."""

@@ -112,14 +112,14 @@ class Engine:
         self._backend_choice = backend
         self._stages = stages
         self._endpoints = endpoints_of(client)
-        policy = policy_client(client)
+        policy, limits = policy_client(client), limits or Limits()
         self._observer = Observer(
-            progress_for(progress), client=policy, stuck_after_s=stuck_after_s
+            progress_for(progress), client=policy, limits=limits, stuck_after_s=stuck_after_s
         )
         self._setting = Setting(
             client=policy,
             sampling=sampling,
-            limits=limits or Limits(),
+            limits=limits,
             policy={"model": policy_name, **sampling.model_dump(mode="json")},
             metadata={"agentgym": agentgym.__version__, **(metadata or {})},
             progress=self._observer,

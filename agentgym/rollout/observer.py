@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from agentgym.rollout.backend import Backend
+from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Noting, Progress, Ticking
+from agentgym.rollout.stage_figures import SeenStages, StageFigures, figures_of
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.status import (
     AdmissionStatus,
@@ -36,12 +39,19 @@ TICK_S = 1.0
 """Between two looks at a run, seconds."""
 
 
+@dataclass
+class _WatchedLoop:
+    watch: LoopWatch
+    runs: int = 0
+
+
 class Observer:
     """Counts what an engine does; a `Progress`, which passes everything on to the one shown.
 
     Args:
         shown: The progress that people see.
         client: The policy; one that has a `status()` is asked for its replicas.
+        limits: The engine's, for a backend that keeps its slots elsewhere.
         stuck_after_s: Seconds without any move after which a warning says where the episodes are;
             None for none.
         blocked_after_s: Seconds after which a blocked event loop is told on; None for never.
@@ -53,6 +63,7 @@ class Observer:
         shown: Progress,
         *,
         client: object = None,
+        limits: Limits | None = None,
         stuck_after_s: float | None = 60.0,
         blocked_after_s: float | None = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -64,7 +75,9 @@ class Observer:
         self._window = Window()
         self._lags = LagSamples()
         self._stuck = StuckWatch(stuck_after_s, clock=clock)
-        self._loop_watch = LoopWatch(self._lags, blocked_after_s=blocked_after_s, clock=clock)
+        self._blocked_after_s = blocked_after_s
+        self._loops: dict[asyncio.AbstractEventLoop, _WatchedLoop] = {}
+        self._seen = SeenStages(limits or Limits(), self._tally)
         self._backend: Backend | None = None
         self._runs = 0
         self._began_s = 0.0
@@ -124,21 +137,32 @@ class Observer:
         if not self._runs:
             self._began_s = self._clock()
             self._stuck.begin()
-            self._loop_watch.start()
         self._runs += 1
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = _WatchedLoop(
+                LoopWatch(self._lags, blocked_after_s=self._blocked_after_s, clock=self._clock)
+            )
+            self._loops[loop].watch.start()
+        self._loops[loop].runs += 1
         self._window.add(self._sample())
 
     def _leave(self) -> None:
         self._runs -= 1
         if not self._runs:
             self._elapsed_s += self._clock() - self._began_s
-            self._loop_watch.stop()
+        loop = asyncio.get_running_loop()
+        self._loops[loop].runs -= 1
+        if not self._loops[loop].runs:
+            self._loops.pop(loop).watch.stop()
 
     async def _tick(self, backend: Backend) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._window.add(self._sample())
             in_flight = backend.in_flight()
+            if self._stages is None:
+                self._seen.look(in_flight, self._clock())
+            self._window.add(self._sample())
             self._stuck.look((self._tally.turns, self._tally.finished), in_flight)
             if isinstance(self._shown, Ticking):
                 self._shown.tick(in_flight)
@@ -164,7 +188,7 @@ class Observer:
             tokens=tally.tokens,
             rates=self._window.rates(now),
             usage=dict(tally.usage),
-            loop_lag=self._lags.lag(overdue_s=self._loop_watch.overdue_s),
+            loop_lag=self._lags.lag(overdue_s=self._overdue_s),
             replicas=self._replicas(),
             abandoned_threads=abandoned(),
             histograms=tally.histograms(),
@@ -175,19 +199,23 @@ class Observer:
         """The backend's slots, where they are in this process."""
         return getattr(self._backend, "stages", None)
 
+    @property
+    def _figures(self) -> Sequence[StageFigures]:
+        """The stages', as well as they are known."""
+        if self._stages is not None:
+            return figures_of(self._stages)
+        return () if self._backend is None else self._seen.stages
+
+    @property
+    def _overdue_s(self) -> float:
+        return max((loop.watch.overdue_s for loop in tuple(self._loops.values())), default=0.0)
+
     def _sample(self) -> Sample:
-        tally, stages = self._tally, self._stages
-        busy_s: dict[str, float] = {}
-        if stages is not None:
-            busy_s = {
-                str(each.name): each.busy_s for each in (stages.init, stages.run, stages.eval)
-            }
+        tally = self._tally
+        busy_s = {str(each.name): each.busy_s for each in self._figures}
         return Sample(self._clock(), tally.tokens, tally.turns, tally.finished, busy_s)
 
     def _stage_status(self, now: Sample) -> tuple[StageStatus, ...]:
-        stages = self._stages
-        if stages is None:
-            return ()
         return tuple(
             StageStatus(
                 name=each.name,
@@ -198,7 +226,7 @@ class Observer:
                 mean_s=each.mean_s,
                 occupancy=self._window.occupancy(each.name, each.slots, now),
             )
-            for each in (stages.init, stages.run, stages.eval)
+            for each in self._figures
         )
 
     def _admission_status(self) -> AdmissionStatus | None:

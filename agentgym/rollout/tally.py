@@ -40,6 +40,16 @@ class Buckets:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
+    @property
+    def count(self) -> int:
+        """Values so far."""
+        return sum(self._counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean; None if there are none."""
+        return self._total / self.count if self.count else None
+
     def histogram(self) -> Histogram:
         """The counts so far."""
         return Histogram(bounds=self._bounds, counts=tuple(self._counts), total=self._total)
@@ -104,6 +114,10 @@ class Tally:
             reruns=self._reruns,
             mean_reward=self._reward_sum / self._scored if self._scored else None,
         )
+
+    def stage(self, name: str) -> Buckets:
+        """Seconds that finished episodes were in a stage."""
+        return self._histograms[f"{name}_s"]
 
     def histograms(self) -> dict[str, Histogram]:
         """The distributions over finished episodes."""

@@ -168,9 +168,11 @@ class LoopWatch:
             if due_s is None or due_s == self._missed[0]:
                 continue
             late_s = self._clock() - due_s
-            frame = sys._current_frames().get(self._thread_id)
-            if late_s < after_s or frame is None:
+            if late_s < after_s:
                 continue
+            frame = sys._current_frames().get(self._thread_id)
+            if frame is None:  # the thread is gone, and the loop with it
+                return
             place, text = blocking_line(frame)
             again = self._often.again(place)
             self._missed = (due_s, again is not None)

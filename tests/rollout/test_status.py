@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from agentgym.clients.balanced import BalancedClient
 from agentgym.errors import EndpointError
 from agentgym.rollout import Engine, EpisodeRequest, Limits
 from agentgym.rollout.combined import combined, history_of
+from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.progress import NoProgress
+from agentgym.rollout.stage_figures import SeenStages
 from agentgym.rollout.status import (
     EngineStatus,
     EpisodeCounts,
@@ -280,6 +283,79 @@ def test_waits_are_grouped_and_the_longest_stands_for_its_group():
         ("init", "slot", 1, "t/3@0.0"),
     ]
     assert [each.name for each in oldest(episodes, 2)] == ["t/3@0.0", "t/0@0.0"]
+
+
+def test_stages_kept_elsewhere_are_told_from_where_the_episodes_are():
+    """On a cluster the slots are on other machines; only whereabouts come back."""
+    tally = Tally()
+    tally.finish(trace(stage_s={"init": 1.0, "run": 6.0}))
+    seen = SeenStages(Limits(concurrency=4), tally)
+    episodes = [Whereabouts(f"t/{k}@0.0") for k in range(6)]
+    for where in episodes[:2]:
+        where.moves("run", "policy")
+    episodes[2].moves("run", "env")
+    episodes[3].moves("run", "slot")
+    episodes[4].moves("eval", "siblings")  # which hold no slot
+    seen.look(episodes, 100.0)
+    seen.look(episodes, 110.0)
+    init, run, evaluation = seen.stages
+    assert (run.slots, run.active, run.waiting, run.entered, run.mean_s) == (4, 3, 1, 4, 6.0)
+    assert run.busy_s == 30.0
+    assert (init.active, init.waiting, init.entered) == (0, 1, 1)
+    assert (evaluation.active, evaluation.mean_s) == (0, None)
+
+
+async def test_an_engine_with_a_backend_of_its_own_still_has_stages():
+    class Elsewhere:
+        """Keeps its slots to itself."""
+
+        def __init__(self, backend: LocalBackend) -> None:
+            self.backend = backend
+            self.in_flight = backend.in_flight
+            self.batch = backend.batch
+            self.aclose = backend.aclose
+
+    client = ScriptedClient([SUBMIT])
+    limits = Limits(concurrency=3)
+    played = Engine(CounterEnv, client=client, limits=limits)
+    backend = LocalBackend(played._source, played._setting)
+    engine = Engine(CounterEnv, client=client, limits=limits, backend=Elsewhere(backend))
+    async with engine:
+        await collected(engine, [EpisodeRequest(seed=k) for k in range(4)])
+        status = engine.status()
+    assert [(s.name, s.slots, s.entered) for s in status.stages] == [
+        ("init", 16, 4),
+        ("run", 3, 4),
+        ("eval", 64, 4),
+    ]
+    assert status.admission is None
+
+
+async def test_each_event_loop_that_an_engine_runs_on_is_watched():
+    observer, backend = Observer(NoProgress()), SimpleNamespace(in_flight=list)
+    watching = [t for t in threading.enumerate() if t.name == "rollout-loop-watch"]
+
+    def elsewhere() -> None:
+        async def run() -> None:
+            async with observer.watching(backend):
+                entered.set()
+                await asyncio.to_thread(leave.wait)
+
+        asyncio.run(run())
+
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=elsewhere)
+    async with observer.watching(backend), observer.watching(backend):
+        thread.start()
+        await asyncio.to_thread(entered.wait)
+        now = [t for t in threading.enumerate() if t.name == "rollout-loop-watch"]
+        assert len(now) == len(watching) + 2
+        assert observer.status().runs == 3
+    assert observer.status().runs == 1
+    leave.set()
+    await asyncio.to_thread(thread.join)
+    assert observer.status().runs == 0
+    assert observer._loops == {}
 
 
 # --- several engines -----------------------------------------------------------------------------
