@@ -22,7 +22,7 @@ import gymnasium
 from agentgym.errors import ActionError, AgentGymError, ConfigError, EnvFault, ResetNeeded
 from agentgym.serve.remote_http import TOKEN_VARIABLE, ServiceClient, ServiceError
 from agentgym.serve.session_schema import Choices, EpisodeStart, SessionView, TurnResult
-from agentgym.serve.session_spaces import rebuilt
+from agentgym.serve.session_spaces import from_wire, rebuilt, to_wire
 from agentgym.serve.session_view import strict_json
 from agentgym.spaces import AssistantSpace, MessageSpace
 from agentgym.sync import run_on_background_loop
@@ -255,7 +255,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             return tuple(observation)
         if observation is None:
             raise EnvFault("the env broke; its episode has no score")
-        return self.observation_space.from_jsonable([observation])[0]
+        return from_wire(self.observation_space, observation)
 
     def _sent(self, action: Any) -> Any:
         if isinstance(self.action_space, AssistantSpace):
@@ -264,7 +264,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                     f"an action is a text or an assistant message, got {action!r:.200}"
                 )
             return action if isinstance(action, str) else strict_json(action)
-        return strict_json(self.action_space.to_jsonable([action])[0])
+        return to_wire(self.action_space, action)
 
     def _running(self) -> int:
         self._check_open()

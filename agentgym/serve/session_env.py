@@ -19,6 +19,7 @@ from agentgym.errors import ActionError, MalformedCall
 from agentgym.judge import Scoring
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
+from agentgym.serve.session_spaces import from_wire, to_wire
 from agentgym.serve.session_thread import SessionThread
 from agentgym.spaces import AssistantSpace
 from agentgym.threads import in_thread
@@ -137,7 +138,7 @@ class SessionEnv:
         if self.agent is None:
             space = self._env.action_space
             try:
-                action = space.from_jsonable([action])[0]
+                action = from_wire(space, action)
                 fits = space.contains(action)
             except Exception as error:  # whatever a space's reader stumbles over
                 raise ActionError(f"no action of {space}: {error}") from error
@@ -184,7 +185,7 @@ class SessionEnv:
     def _json(self, observation: Any) -> Any:
         if self.agent is not None:
             return observation
-        return self._env.observation_space.to_jsonable([observation])[0]
+        return to_wire(self._env.observation_space, observation)
 
     def spoken(self) -> Message | None:
         """The assistant message of the last turn, as it stands in the conversation."""

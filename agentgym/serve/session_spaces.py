@@ -69,3 +69,27 @@ def rebuilt(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
         f"the env has a space of kind {description.get('type')!r:.60}, which a remote client can't "
         "rebuild; there are Discrete, Box, MultiBinary, MultiDiscrete, Text, Tuple and Dict"
     )
+
+
+def to_wire(space: gymnasium.Space[Any], sample: Any) -> Any:
+    """One sample as strict JSON, nested as the space is."""
+    match space:
+        case spaces.Tuple():
+            return [to_wire(*pair) for pair in zip(space.spaces, sample, strict=True)]
+        case spaces.Dict():
+            return {key: to_wire(part, sample[key]) for key, part in space.spaces.items()}
+    return strict_json(space.to_jsonable([sample])[0])
+
+
+def from_wire(space: gymnasium.Space[Any], value: Any) -> Any:
+    """One sample back from JSON.
+
+    Raises:
+        Exception: Whatever the space's own reader stumbles over, if it is none.
+    """
+    match space:
+        case spaces.Tuple():
+            return tuple(from_wire(*pair) for pair in zip(space.spaces, value, strict=True))
+        case spaces.Dict():
+            return {key: from_wire(part, value[key]) for key, part in space.spaces.items()}
+    return space.from_jsonable([value])[0]
