@@ -221,7 +221,7 @@ class BalancedClient(CallingClient[Seat]):
         found = await asyncio.gather(*(self._greet(replica, tools) for replica in replicas))
         errors = [error for error in found if error is not None]
         if errors and len(errors) == len(replicas):
-            raise errors[0] if len(errors) == 1 else self._none_answers(0)
+            raise errors[0] if len(errors) == 1 else self._none_answers(0, {})
         for error in errors:
             logger.warning("%r goes on without a replica: %s", self, error)
 
@@ -370,24 +370,21 @@ class BalancedClient(CallingClient[Seat]):
         await sleep_until_revived(self._router, asyncio.ensure_future(self._sleep(pause_s)))
 
     def _error(self, call: Call, failure: BadReply, replica: Replica | None) -> EndpointError:
-        """What the caller is told, in the end."""
-        alone = replica is not None and len(list(self._router)) == 1
-        request_is_wrong = replica is not None and fault_of(failure) in ("request", "passing")
-        if replica is not None and (alone or request_is_wrong or call.only_at):
-            return as_error(
-                failure,
-                replica.endpoint,
-                attempts=call.attempts,
-                answered=replica.answered > 0,
-            )
-        return self._none_answers(call.attempts, call.said)
+        """What the caller is told, in the end: what all servers concerned said, or the only one."""
+        said = call.said or {}
+        concerned = {r.name for r in self._router if r.name in said or r.ejected}
+        wrong = fault_of(failure) in ("request", "passing")
+        if replica is None and wrong and not failure.unreachable:  # it can't be sent at all
+            return as_error(failure, self.endpoint, attempts=call.attempts)
+        if replica is not None and (wrong or call.only_at or concerned == {replica.name}):
+            answered = replica.answered > 0
+            return as_error(failure, replica.endpoint, attempts=call.attempts, answered=answered)
+        return self._none_answers(call.attempts, said)
 
-    def _none_answers(
-        self, attempts: int, said: Mapping[str, BadReply] | None = None
-    ) -> EndpointError:
+    def _none_answers(self, attempts: int, said: Mapping[str, BadReply]) -> EndpointError:
         """Names every server with what it said: to this call if it was asked, or last."""
         failures = {
-            replica.name: (said or {}).get(replica.name) or replica.last_failure or NEVER_ASKED
+            replica.name: said.get(replica.name) or replica.last_failure or NEVER_ASKED
             for replica in self._router
         }
         words = {r.name: words_of(failures[r.name], r.endpoint) for r in self._router}

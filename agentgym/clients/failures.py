@@ -183,7 +183,7 @@ def as_error(
     return kind(line, retryable=failure.retryable, status=status)
 
 
-NEVER_ASKED = BadReply("not asked yet", retryable=True)
+NEVER_ASKED = BadReply("was not asked", retryable=True)
 
 
 def words_of(failure: BadReply, endpoint: Endpoint) -> str:
@@ -211,7 +211,7 @@ def as_error_of_all(
     if each and all(failure.out_of_money or failure.status in (401, 402) for failure in each):
         status = 402 if any(failure.out_of_money for failure in each) else 401
     return EndpointError(
-        f"no replica of model {model!r} answers{tried}: {said or 'there is none; add one'}",
+        f"no replica of model {model!r} answers{tried}: {said or 'there is none, add one'}",
         retryable=status is None,
         status=status,
     )

@@ -86,26 +86,23 @@ class ReplicaStatus(Record):
 
 
 class Session:
-    """One episode: where its prefix is.
+    """One episode: where its prefix is."""
 
-    Args:
-        name: The caller's name for it.
-    """
+    __slots__ = ("calls", "home", "is_forgotten", "known_tokens", "used_at")
 
-    __slots__ = ("calls", "home", "known_tokens", "name", "used_at")
-
-    def __init__(self, name: str | None) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.home: Replica | None = None
         self.known_tokens = 0
         """Tokens that its home has cached."""
         self.calls = 0
         """In flight."""
         self.used_at = 0.0
+        self.is_forgotten = False
+        """Whether it was released; calls of it may still wait."""
 
     def move(self, home: Replica | None) -> None:
         """Have its prefix elsewhere from now on, or nowhere."""
-        if self.home is home:
+        if self.home is home or (self.is_forgotten and home is not None):
             return
         if self.home is not None:
             self.home.sessions -= 1
@@ -115,6 +112,11 @@ class Session:
         if home is not None:
             home.sessions += 1
             home.busy_sessions += bool(self.calls)
+
+    def forget(self) -> None:
+        """It is over."""
+        self.is_forgotten = True
+        self.move(None)
 
     def count(self, change: int) -> None:
         """One more call in flight (1), or one fewer (-1)."""

@@ -19,6 +19,7 @@ the logarithm that a place in a line costs.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -39,6 +40,8 @@ from agentgym.clients.reply import BadReply
 from agentgym.clients.waiting import Wake
 from agentgym.deadline import queued
 from agentgym.types import Usage
+
+logger = logging.getLogger(__name__)
 
 MOVING_PAYS = 2.0
 """Wait saved, as a multiple of the time to read the prefix again, for which a call moves."""
@@ -121,7 +124,12 @@ class Router:
         """Forget it; nothing is in flight there."""
         with self.lock:
             self._replicas.pop(replica.name, None)
-            for session in [s for s in self._sessions.values() if s.home is replica]:
+            self._evict(replica)
+
+    def _evict(self, replica: Replica) -> None:
+        """Its episodes are nowhere from now on."""
+        for session in self._sessions.values():
+            if session.home is replica:
                 session.move(None)
 
     async def idle(self, replica: Replica) -> None:
@@ -145,9 +153,13 @@ class Router:
             if replica.ejected:
                 return
             replica.ejected = True
+            logger.warning(
+                "replica %s is left out until it answers: %s", replica.name, replica.last_error
+            )
+            self._is_away(replica)
+            self._evict(replica)  # their prefixes died with it, most likely
             self._serve_all()
             self._fail_if_hopeless()
-            self._is_away(replica)
 
     def lives(self, replica: Replica) -> None:
         """It has answered a probe; if it was ejected, one request shows first whether it works."""
@@ -156,6 +168,7 @@ class Router:
             if not replica.ejected:
                 return
             replica.ejected = False
+            logger.info("replica %s is back", replica.name)
             replica.strikes = MOST_STRIKES - 1
             replica.probe_s = min(LAST_PROBE_S, replica.probe_s * 2)
             replica.limiter.begins_again()
@@ -221,7 +234,9 @@ class Router:
                 self._unbound.push(waiter)
             else:
                 home.line.push(waiter)
-                self._serve_all()
+                idlest = self._least(())
+                if idlest is not None:  # there is room elsewhere; perhaps it is worth while
+                    self._serve(idlest)
         return await self._waited(waiter)
 
     async def _waited(self, waiter: Waiter) -> Seat:
@@ -243,19 +258,22 @@ class Router:
     def leave(self, seat: Seat) -> None:
         """A request is over, however it ended."""
         with self.lock:
-            replica = seat.replica
-            if seat not in replica.seats:
-                return
-            replica.seats.discard(seat)
-            replica.outstanding_tokens -= seat.tokens
-            if seat.session is not None:
-                seat.session.count(-1)
-            replica.limiter.leave()
-            if not replica.seats:
-                for wake in replica.idle_wakes:
-                    wake.up()
-                replica.idle_wakes.clear()
-            self._serve(replica)
+            self._free(seat)
+            self._serve(seat.replica)
+
+    def _free(self, seat: Seat) -> None:
+        replica = seat.replica
+        if seat not in replica.seats:
+            return
+        replica.seats.discard(seat)
+        replica.outstanding_tokens -= seat.tokens
+        if seat.session is not None:
+            seat.session.count(-1)
+        replica.limiter.leave()
+        if not replica.seats:
+            for wake in replica.idle_wakes:
+                wake.up()
+            replica.idle_wakes.clear()
 
     def answered(self, seat: Seat, usage: Usage | None) -> None:
         """A server has answered, and counted so many tokens."""
@@ -334,7 +352,7 @@ class Router:
         with self.lock:
             session = self._sessions.pop(name, None)
             if session is not None:
-                session.move(None)
+                session.forget()
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -348,7 +366,7 @@ class Router:
         now = self._clock()
         session = self._sessions.get(name)
         if session is None:
-            session = self._sessions[name] = Session(name)
+            session = self._sessions[name] = Session()
         else:
             self._sessions.move_to_end(name)
         session.used_at = now
@@ -359,7 +377,7 @@ class Router:
         oldest = next(iter(self._sessions.values()))
         while len(self._sessions) > _MOST_SESSIONS or oldest.used_at < now - _STALE_S:
             self._sessions.popitem(last=False)
-            oldest.move(None)
+            oldest.forget()
             oldest = next(iter(self._sessions.values()))
 
     def _choice(self, session: Session | None, avoid: Collection[str]) -> Replica | None:
@@ -433,7 +451,7 @@ class Router:
                 replica, waiter.session, waiter.prompt_tokens, waiter.most_tokens
             )
             if not waiter.wake.up():  # its loop is closed, and the call with it
-                self.leave(waiter.seat)
+                self._free(waiter.seat)
 
     def _next_for(self, replica: Replica) -> Waiter | None:
         """Who may have a free slot of a server: its own calls and those of nobody, in order."""
