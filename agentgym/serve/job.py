@@ -284,8 +284,7 @@ class Job:
                 at = number
                 self._awaited.add(number, request)
                 self._fed += 1
-                if self.open:
-                    self.changed()
+                self.changed()
                 yield self._seated(request)
             if self.ending is not None or not (chunk or self.open):
                 return
