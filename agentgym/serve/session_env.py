@@ -75,7 +75,7 @@ class SessionEnv:
             await thread.run(lambda: made.append(source().make()))
             return cls(made[0], thread)
         except BaseException:
-            thread.stop(lambda: [_closed(env) for env in made])
+            thread.stop(lambda: _all_closed(made))
             raise
 
     @property
@@ -235,3 +235,8 @@ def _closed(env: gymnasium.Env[Any, Any]) -> None:
         env.close()
     except BaseException:  # the thread is this call's own: whatever comes is the env's
         logger.warning("closing %s failed", env, exc_info=True)
+
+
+def _all_closed(envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+    for env in envs:
+        _closed(env)
