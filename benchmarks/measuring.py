@@ -117,7 +117,6 @@ def engine_on(
     workload, speed = fleet.workload, fleet.speed
     limits = Limits(
         concurrency=concurrency,
-        init_concurrency=min(concurrency, 64),
         eval_concurrency=eval_concurrency or concurrency,
     )
     policy = client or endpoints(fleet)

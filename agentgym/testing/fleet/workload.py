@@ -7,12 +7,13 @@ each work it out for themselves and agree.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from agentgym.types import Finite, Message, Record
 
 TOOL = "look_up"
 """The one tool of a `WorkloadEnv`."""
+_NORMAL = NormalDist()
 _EPISODE = re.compile(r"[Ee]pisode (\d+)")
 _FILLER = " The quick brown fox jumps over the lazy dog." * 400
 
@@ -67,27 +69,26 @@ class Workload(Record):
 
     def turns(self, episode: int) -> int:
         """Assistant messages of an episode."""
-        rng = random.Random(f"{self.seed}/{episode}")
-        drawn = self.turns_median * math.exp(self.turns_spread * rng.gauss(0.0, 1.0))
+        (normal,) = _normals(f"{self.seed}/{episode}", 1)
+        drawn = self.turns_median * math.exp(self.turns_spread * normal)
         return min(self.max_turns, max(1, math.ceil(drawn - 0.5)))
 
     def turn(self, episode: int, turn: int) -> TurnPlan:
         """What happens in one turn, counted from 0."""
-        rng = random.Random(f"{self.seed}/{episode}/{turn}")
-        longest = self.max_completion
-        drawn = self.completion_median * math.exp(self.completion_spread * rng.gauss(0.0, 1.0))
-        tool_s = self.tool_median_s * math.exp(self.tool_spread * rng.gauss(0.0, 1.0))
+        length, latency = _normals(f"{self.seed}/{episode}/{turn}", 2)
+        drawn = self.completion_median * math.exp(self.completion_spread * length)
+        tool_s = self.tool_median_s * math.exp(self.tool_spread * latency)
         last = turn + 1 >= self.turns(episode)
         return TurnPlan(
-            completion_tokens=min(longest, max(16, round(drawn))),
+            completion_tokens=min(self.max_completion, max(16, round(drawn))),
             tool_s=0.0 if last else tool_s,
             observation_tokens=self.observation_tokens,
         )
 
     def judge_s(self, episode: int) -> float:
         """How long judging an episode takes, virtual seconds."""
-        rng = random.Random(f"{self.seed}/{episode}/judge")
-        return float(self.judge_median_s * math.exp(self.judge_spread * rng.gauss(0.0, 1.0)))
+        (normal,) = _normals(f"{self.seed}/{episode}/judge", 1)
+        return float(self.judge_median_s * math.exp(self.judge_spread * normal))
 
     def opening(self, episode: int) -> tuple[Message, ...]:
         """The messages that an episode begins with."""
@@ -132,7 +133,18 @@ def episode_of(messages: Sequence[Mapping[str, Any]]) -> int:
     opening = next((m.get("content") for m in messages if m.get("role") == "user"), "")
     text = opening if isinstance(opening, str) else json.dumps(opening)
     found = _EPISODE.search(text)
-    return int(found[1]) if found else random.Random(text).getrandbits(31)
+    return int(found[1]) if found else int.from_bytes(_digest(text, 4))
+
+
+def _normals(name: str, count: int) -> tuple[float, ...]:
+    """Standard normal numbers that follow from a name; cheaper than seeding a generator."""
+    digest = _digest(name, 8 * count)
+    words = (int.from_bytes(digest[at : at + 8]) for at in range(0, 8 * count, 8))
+    return tuple(_NORMAL.inv_cdf(((word >> 12) + 0.5) / 2**52) for word in words)
+
+
+def _digest(name: str, size: int) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=size).digest()
 
 
 def _padded(text: str, tokens: int, used: int = 0) -> str:
