@@ -147,19 +147,23 @@ class LineProgress:
 
 
 class LiveProgress:
-    """A bar that redraws itself, for a terminal."""
+    """A bar that redraws itself, for a terminal; the figures stand below it."""
 
     def __init__(self) -> None:
         self._figures = Figures()
         self._waiting = ""
+        self._live: Any = None
         self._bar: Any = None
+        self._text: Any = None
         self._task: Any = None
 
     def begin(self, total: int | None) -> None:
         """Draw the bar."""
-        from rich.console import Console
+        from rich.console import Console, Group
+        from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
+        from rich.text import Text
 
         self._figures = Figures(total)
         self._waiting = ""
@@ -167,12 +171,12 @@ class LiveProgress:
             TextColumn("episodes"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
         )
-        self._task = self._bar.add_task("episodes", total=total, figures="")
-        self._bar.start()
+        self._task = self._bar.add_task("episodes", total=total)
+        self._text = Text()
+        self._live = Live(Group(self._bar, self._text), console=Console(stderr=True))
+        self._live.start()
 
     def turn(self, tokens: int) -> None:
         """Count a turn; the figures are redrawn a few times a second at most."""
@@ -198,16 +202,16 @@ class LiveProgress:
 
     def end(self) -> None:
         """Leave the finished bar on the screen."""
-        if self._bar is not None:
+        if self._live is not None:
             self._figures.look(())
             self._waiting = ""
             self._draw()
-            self._bar.stop()
-            self._bar = None
+            self._live.stop()
+            self._live = None
 
     def _draw(self) -> None:
-        figures = self._waiting + self._figures.text()
-        self._bar.update(self._task, completed=self._figures.episodes, figures=figures)
+        self._bar.update(self._task, completed=self._figures.episodes)
+        self._text.plain = self._waiting + self._figures.text()
 
 
 def progress_for(choice: bool | Progress | None) -> Progress:

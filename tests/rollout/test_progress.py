@@ -169,6 +169,21 @@ def test_live_bar_draws_and_stops(monkeypatch, capsys):
     assert "2/2" in capsys.readouterr().err
 
 
+def test_a_narrow_terminal_shows_the_bar_and_below_it_the_figures(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    progress = LiveProgress()
+    progress.begin(2)
+    progress.finish(trace(1.0, usage={"policy": Usage(cost_usd=0.5)}))
+    progress.finish(trace(None))
+    progress.end()
+    progress.turn(3)  # of an episode that goes on beside the next run
+    *_, bar, figures, more = capsys.readouterr().err.rstrip().splitlines()
+    assert bar.startswith("episodes ━")
+    assert "2/2" in bar
+    assert figures.split(" · ")[2] == "reward 1.000"
+    assert "policy $0.5" in figures + more
+
+
 @pytest.mark.parametrize(("tty", "kind"), [(True, LiveProgress), (False, LineProgress)])
 def test_choice_follows_the_terminal(monkeypatch, tty, kind):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: tty, raising=False)
