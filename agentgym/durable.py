@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from agentgym.errors import TraceError
@@ -37,7 +38,8 @@ def append_line(file: int, line: bytes) -> None:
             while written < len(line):
                 written += os.write(file, line[written:])
         except OSError:
-            os.ftruncate(file, end)
+            with suppress(OSError):  # a device; the next writer ends the line
+                os.ftruncate(file, end)
             raise
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)

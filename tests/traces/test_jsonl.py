@@ -287,3 +287,86 @@ def test_any_text_and_number_survives_as_strict_json(text, metadata):
     line.encode()
     assert line.index("\n") == len(line) - 1
     assert json.loads(line, parse_constant=pytest.fail)["messages"][0]["role"] == "user"
+
+
+# --- telling traces apart without reading them --------------------------------------------------
+
+NESTED = st.recursive(
+    st.none() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["verdict", "reward", "policy", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(NESTED, st.text(), st.none() | st.floats(-1, 1), st.none() | st.text(min_size=1))
+def test_entries_say_what_the_traces_say(tmp_path_factory, value, text, reward, task_id):
+    path = tmp_path_factory.mktemp("t") / "t.jsonl"
+    verdict = MASKED if reward is None else Verdict(reward=reward)
+    inner = {"verdict": {"reward": 0.25}, "policy": value}
+    one = make_trace(
+        7,
+        task_id=task_id,
+        verdict=verdict,
+        env_spec=text,
+        policy=inner,
+        outcome=inner,
+        metadata=inner,
+        messages=({"role": text},),
+        sample=3,
+    )
+    with TraceWriter(path) as writer:
+        writer.write(one)
+        writer.write(one)
+    traces = list(read_traces(path))
+    for entry, trace in zip(TraceFile(path).entries(), traces, strict=True):
+        assert (entry.task_id, entry.sample, entry.trace_id) == (
+            *(trace.task_id, trace.sample, trace.trace_id),
+        )
+        assert (entry.reward, entry.scored) == (trace.reward, trace.scored)
+        assert TraceFile(path).at(entry.offset) == trace
+
+
+def test_line_that_is_torn_anywhere_is_no_entry(tmp_path):
+    nested = {"verdict": {"reward": 1.0}}
+    line = make_trace(outcome=nested, metadata=nested, messages=(nested,)).to_json_line().encode()
+    path = tmp_path / "t.jsonl"
+    for end in range(1, len(line) - 1):
+        path.write_bytes(line[:end] + b"\n" + line)
+        file = TraceFile(path, on_torn=lambda number: None)
+        assert [entry.offset for entry in file.entries()] == [end + 1]
+        assert file.torn == (1,)
+
+
+def test_entries_of_another_version_are_an_error_with_its_line(tmp_path):
+    path = tmp_path / "t.jsonl"
+    line = make_trace().to_json_line()
+    path.write_text(line + line.replace('"schema_version":1', '"schema_version":2'))
+    with pytest.raises(TraceError, match="line 2: schema version 2; this agentgym reads version 1"):
+        list(TraceFile(path).entries())
+
+
+def test_each_trace_is_told_which_one_counts_in_its_place(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace(0, verdict=MASKED))
+        writer.write(make_trace(1))
+        writer.write(make_trace(0, trace_id="again"))
+        writer.write(make_trace(2, task_id=None, verdict=MASKED))
+    found = [(trace.trace_id, by) for trace, by in TraceFile(path).with_successors()]
+    assert found == [("t0", "again"), ("t1", None), ("again", None), ("t2", None)]
+
+
+def test_what_begins_nowhere_is_no_trace(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(make_trace())
+    with pytest.raises(TraceError, match="byte 5: no JSON begins there"):
+        TraceFile(path).at(5)
+
+
+def test_disk_that_refuses_says_why_also_where_nothing_can_be_taken_back():
+    with TraceWriter("/dev/full") as writer, pytest.raises(TraceError, match="No space left"):
+        writer.write(make_trace())
