@@ -68,7 +68,8 @@ class OtelSink:
         secrets: Iterable[str] = (),
     ) -> None:
         self._exporter = _otlp() if exporter is None else exporter
-        self._spans = _SpanMaker(Redactor(secrets), content=content, provider=provider)
+        self._redact = Redactor(secrets)
+        self._spans = _SpanMaker(self._redact, content=content, provider=provider)
         self._queue: queue.SimpleQueue[Trace | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
@@ -159,9 +160,7 @@ class OtelSink:
                 result = self._exporter.export(spans)
             except Exception as error:  # whatever it is, it is no reason to lose an episode
                 return f"{type(error).__name__}: {error}"
-        if result.name == "SUCCESS":
-            return ""
-        return said[-1] if said else "the exporter gives no reason"
+        return "" if result.name == "SUCCESS" else _reason(said)
 
     def _lose(self, count: int, reason: str, *, waiting: int = 0) -> None:
         """Count traces that are not delivered; the first time, say so."""
@@ -173,7 +172,7 @@ class OtelSink:
             logger.warning(
                 "spans are lost on the way to OpenTelemetry: %s; the run goes on, and further "
                 "traces that are not delivered are only counted",
-                reason,
+                self._redact.from_text(reason),
             )
 
 
@@ -222,6 +221,14 @@ class _SpanMaker:
         self._ended.clear()
         self._writer.write(trace)
         return list(self._ended)
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Why the exporter failed, from what it said: before it gave up it named the error."""
+    for line in said:
+        if match := re.fullmatch("Transient error (.*) encountered while exporting .*", line):
+            return match[1]
+    return said[-1] if said else "the exporter gives no reason"
 
 
 def _has_service_name() -> bool:

@@ -440,9 +440,27 @@ async def test_a_run_reaches_a_real_collector_at_the_standard_variables(monkeypa
     assert collector.headers[0]["x-team"] == "rl"
 
 
+async def test_a_collector_that_refuses_us_is_told_on_with_its_status(monkeypatch, caplog):
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=401)
+
+    collector = Collector()
+    collector.take = refuse
+    runner, port = await collector.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    sink = OtelSink()
+    sink.write(trace())
+    with caplog.at_level(logging.WARNING, logger="agentgym"):
+        await asyncio.to_thread(sink.close)
+    await runner.cleanup()
+    assert (sink.sent, sink.lost) == (0, 1)
+    assert "code: 401, reason: Unauthorized" in caplog.text
+
+
+@pytest.mark.e2e  # the exporter waits a second before it tries again
 async def test_a_collector_that_is_down_fails_no_episode(monkeypatch, caplog, unused_tcp_port):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{unused_tcp_port}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")  # enough for one attempt more
 
     class Kept:
         def __init__(self) -> None:
@@ -464,3 +482,4 @@ async def test_a_collector_that_is_down_fails_no_episode(monkeypatch, caplog, un
     ours = [r for r in caplog.records if r.name.startswith(("agentgym", "opentelemetry"))]
     assert len(ours) == 1
     assert "spans are lost on the way to OpenTelemetry" in ours[0].getMessage()
+    assert "Connection refused" in ours[0].getMessage()
