@@ -88,11 +88,11 @@ class OtelSink:
             reason = "the sink is closed" if self._closed else ""
             if self._waiting >= MOST_WAITING:
                 reason = f"{MOST_WAITING} traces wait already, since the collector is too slow"
-            self._waiting += not reason
+            if not reason:
+                self._waiting += 1
+                self._queue.put(trace)  # which never blocks
         if reason:
             self._lose(1, reason)
-        else:
-            self._queue.put(trace)
 
     def close(self, timeout_s: float = 15.0) -> None:
         """Send what waits, and stop; may be called twice.
@@ -104,7 +104,7 @@ class OtelSink:
             if self._closed:
                 return
             self._closed = True
-        self._queue.put(None)
+            self._queue.put(None)
         self._thread.join(timeout_s)
         self._exporter.shutdown()  # which refuses what is left, so that the thread comes to its end
         self._thread.join(1.0)
