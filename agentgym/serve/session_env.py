@@ -151,11 +151,22 @@ class SessionEnv:
             )
         return action
 
-    async def reset(self, *, seed: int | None, options: Mapping[str, Any]) -> Happened:
-        """Start an episode; an `AgentEnv` leaves judging to the session."""
+    async def reset(
+        self, *, seed: int | None, options: Mapping[str, Any], max_turns: int
+    ) -> Happened:
+        """Start an episode; an `AgentEnv` leaves judging to the session.
+
+        Args:
+            seed: As for `gymnasium.Env.reset`.
+            options: The client's.
+            max_turns: The most that an `AgentEnv` may allow, whatever the options say.
+        """
         given: dict[str, Any] | None = dict(options) or None
         if self.agent is not None:
-            given = {**options, "judging": "deferred"}
+            asked = options.get("max_turns")
+            if asked is None or (isinstance(asked, int) and asked > max_turns):
+                asked = max_turns  # what is no number, or too small, is refused by the env
+            given = {**options, "judging": "deferred", "max_turns": asked}
         if self._thread is None:
             observation, info = await self._env.areset(seed=seed, options=given)
         else:

@@ -26,6 +26,9 @@ from agentgym.serve.session_view import bounded, json_bytes, public_info, strict
 from agentgym.trace import Trace
 from agentgym.types import Episode, Message, Turn, Verdict
 
+_KEPT_ANSWERS = 64
+"""Turns whose answers can be asked for again, where nothing else needs them."""
+
 
 class PlayedEpisode:
     """One episode, from its reset on.
@@ -66,9 +69,13 @@ class PlayedEpisode:
             tools=tuple(self._tools),
             choices=_choices(env),
         )
-        self.results: list[TurnResult] = []
-        """One per turn, and one for an end without a turn."""
-        self._asked: list[str] = []
+        self.last: TurnResult | None = None
+        """The latest answer."""
+        self.turn = 0
+        """The number of the next turn."""
+        self.messages: list[Message] = list(observation) if env.agent is not None else []
+        """The conversation as the policy saw it; empty where there is none."""
+        self._answers: dict[int, tuple[str, TurnResult]] = {}
         self._record: Episode | None = None
         self._failure: Failure | None = None
         self._verdict: Verdict | None = None
@@ -79,25 +86,9 @@ class PlayedEpisode:
         return self.started.episode
 
     @property
-    def turn(self) -> int:
-        """The number of the next turn."""
-        return len(self._asked)
-
-    @property
     def over(self) -> bool:
         """Whether it ended."""
-        return bool(self.results) and self.results[-1].over
-
-    @property
-    def messages(self) -> list[Message]:
-        """The conversation as the policy saw it; empty where there is none."""
-        if self._env.agent is None:
-            return []
-        found = list(self.started.observation)
-        for result in self.results:
-            found += [result.message] if result.message is not None else []
-            found += result.observation
-        return found
+        return self.last is not None and self.last.over
 
     def answered(self, turn: int, action: Any) -> TurnResult | None:
         """The answer to a turn that was taken already, or None if it is the next one.
@@ -108,13 +99,12 @@ class PlayedEpisode:
         if turn == self.turn and not self.over:
             return None
         if turn < self.turn:
-            if self._asked[turn] != fingerprint(action):
-                raise ServiceFault(
-                    409,
-                    "turn_taken",
-                    f"turn {turn} was taken with another action; the next one is {self.turn}",
-                )
-            return self.results[turn]
+            asked, answer = self._answers.get(turn, ("", None))
+            if answer is None or asked != fingerprint(action):
+                how = "long ago" if answer is None else "with another action"
+                text = f"turn {turn} was taken {how}; the next one is {self.turn}"
+                raise ServiceFault(409, "turn_taken", text)
+            return answer
         if self.over:
             raise ServiceFault(409, "episode_over", "the episode is over; reset for another")
         raise ServiceFault(
@@ -130,15 +120,13 @@ class PlayedEpisode:
             Failure: If what the env returned can't be passed on.
         """
         result = await self._result(happened, self._env.spoken(), turn=self.turn + 1)
-        self._asked.append(fingerprint(action))
-        self.results.append(result)
+        self._note(result, action)
         return result
 
     async def was_cut(self, happened: Happened) -> TurnResult:
         """Note an end from outside, and return the answer."""
-        result = await self._result(happened, None, turn=self.turn)
-        self.results.append(result)
-        return result
+        self.last = await self._result(happened, None, turn=self.turn)
+        return self.last
 
     async def broke(self, action: Any, failure: Failure) -> TurnResult:
         """Note that the episode can't go on, whatever was asked of it.
@@ -149,10 +137,10 @@ class PlayedEpisode:
         """
         self._failure = failure
         verdict = None
+        agent = self._env.agent is not None
+        said = _as_message(action) if agent and action is not None else None
         if self._env.scoring is not None:
-            seen = self.messages
-            if isinstance(action, Mapping | str):
-                seen.append(_as_message(action))
+            seen = [*self.messages, said] if said is not None else self.messages
             self._record = self._env.remains(failure, seen)
             if self._record is not None:
                 verdict = await self._env.scoring.verdict(self._record)
@@ -160,19 +148,30 @@ class PlayedEpisode:
         result = TurnResult(
             episode=self.number,
             turn=self.turn + (action is not None),
-            observation=[] if self._env.agent is not None else None,
+            message=said,
+            observation=[] if agent else None,
             reward=None,
             terminated=False,
             truncated=True,
             masked=True,
             failure_class=failure.failure_class,
             info=public_info({**self._info, "truncation_reason": "fault"}, self._limits.info_keys),
-            verdict=self._public(self._verdict) if self._env.agent is not None else None,
+            verdict=self._public(self._verdict) if agent else None,
         )
         if action is not None:
-            self._asked.append(fingerprint(action))
-        self.results.append(result)
+            self._note(result, action)
+        self.last = result
         return result
+
+    def _note(self, result: TurnResult, action: Any) -> None:
+        self._answers[self.turn] = (fingerprint(action), result)
+        if self._env.agent is None:  # whose episodes may have millions of turns
+            self._answers.pop(self.turn - _KEPT_ANSWERS, None)
+        else:
+            self.messages += [] if result.message is None else [result.message]
+            self.messages += result.observation
+        self.turn += 1
+        self.last = result
 
     async def _result(self, happened: Happened, spoken: Message | None, *, turn: int) -> TurnResult:
         self._info = dict(happened.info)
@@ -182,12 +181,11 @@ class PlayedEpisode:
             self._stage_s["run"] = time.perf_counter() - self._began_s
             verdict = await self._judged(happened)
         reward = _finite(happened.reward) if verdict is None else verdict.reward
-        if happened.over and reward is None and verdict is None:
-            self._failure = Failure("env", f"the reward was {happened.reward!r:.60}")
+        if reward is None and verdict is None:
+            raise Failure("env", f"the reward was {happened.reward!r:.60}, which is no number")
         tools = self._env.tools
         changed = tools != self._tools
         self._tools = tools
-        blamed = self._failure.failure_class if self._failure is not None else None
         return TurnResult(
             episode=self.number,
             turn=turn,
@@ -199,7 +197,7 @@ class PlayedEpisode:
             terminated=happened.terminated,
             truncated=happened.truncated,
             masked=reward is None,
-            failure_class=blamed if verdict is None else verdict.failure_class,
+            failure_class=None if verdict is None else verdict.failure_class,
             info=public_info(happened.info, self._limits.info_keys),
             verdict=None if verdict is None else self._public(verdict),
             tools=tuple(tools) if changed else None,
@@ -305,12 +303,13 @@ class PlayedEpisode:
 
     def _turns_as_seen(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
         """The record's turns, with the replies as they were sent."""
-        return tuple(
-            turn.model_copy(update={"replies": tuple(result.observation)})
-            if result.observation_truncated
-            else turn
-            for turn, result in zip(turns, self.results, strict=False)
-        )
+        seen = []
+        for turn in turns:
+            _, answer = self._answers.get(turn.index, ("", None))
+            if answer is not None and answer.observation_truncated:
+                turn = turn.model_copy(update={"replies": tuple(answer.observation)})
+            seen.append(turn)
+        return tuple(seen)
 
     @staticmethod
     def _usage(record: Episode | None, verdict: Verdict) -> dict[str, Any]:

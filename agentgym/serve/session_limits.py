@@ -30,6 +30,10 @@ class SessionLimits(Record):
     """Longest wait for an environment to close, seconds."""
     max_observation_bytes: int = Field(default=1 << 20, ge=64)
     """Bytes of one observation's text; what is more is left out, and the text says so."""
+    max_action_bytes: int = Field(default=4 << 20, ge=1024)
+    """Bytes of one action as JSON, token ids and log-probabilities included."""
+    max_turns: int = Field(default=1000, ge=1)
+    """Turns of one episode of an `AgentEnv`; its own cap holds as well."""
     option_keys: frozenset[str] = frozenset({"task_id", "max_turns"})
     """What a client may pass to `reset` as options."""
     info_keys: frozenset[str] = INFO_KEYS

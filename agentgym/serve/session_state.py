@@ -40,6 +40,7 @@ from agentgym.serve.session_schema import (
 )
 from agentgym.serve.session_spaces import described
 from agentgym.serve.session_thread import SessionThread
+from agentgym.serve.session_view import json_bytes
 from agentgym.trace import Trace
 from agentgym.types import FailureClass
 
@@ -156,7 +157,7 @@ class Session:
             tools=() if self._env is None or brief else tuple(self._env.tools),
             spaces=self._spaces,
             messages=() if episode is None else tuple(episode.messages),
-            last=episode.results[-1] if episode is not None and episode.results else None,
+            last=None if episode is None else episode.last,
             started=episode.started if episode is not None else None,
             expires_in_s=max(0.0, self._limits.idle_ttl_s - self.idle_s),
             created_at=self._created_at,
@@ -213,6 +214,9 @@ class Session:
             ServiceFault: If it isn't its turn, or the action is none.
         """
         episode = self._current(ask.episode)
+        if (size := json_bytes(ask.action)) > (most := self._limits.max_action_bytes):
+            text = f"an action may have {most} bytes as JSON, got {size}"
+            raise ServiceFault(413, "action_too_large", text)
         key = ("step", episode.number, ask.turn, fingerprint(ask.action))
         if self._flight is None:
             known = episode.answered(ask.turn, ask.action)
@@ -242,8 +246,9 @@ class Session:
         """
         episode = self._current(ask.episode)
         if self._flight is None and episode.over:
-            if episode.results[-1].info.get("truncation_reason") == ask.reason:
-                return episode.results[-1]
+            last = episode.last
+            if last is not None and last.info.get("truncation_reason") == ask.reason:
+                return last
             raise ServiceFault(409, "episode_over", "the episode is over; reset for another")
         if self._env is not None and self._env.agent is None:
             raise ServiceFault(
@@ -357,7 +362,9 @@ class Session:
         limit = Deadline(self._limits.reset_timeout_s)
         try:
             async with limit:
-                happened = await env.reset(seed=seed, options=ask.options)
+                happened = await env.reset(
+                    seed=seed, options=ask.options, max_turns=self._limits.max_turns
+                )
             episode = PlayedEpisode(
                 self._number + 1, env, self._limits, seed=seed, started_s=started, happened=happened
             )

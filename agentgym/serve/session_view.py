@@ -59,8 +59,8 @@ def strict_json(value: Any) -> Any:
 
 
 def json_bytes(value: Any) -> int:
-    """Bytes of a value as JSON."""
-    return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    """Bytes of a value as JSON, with everything but ASCII escaped."""
+    return len(json.dumps(value))
 
 
 def bounded(messages: Sequence[Message], limit: int) -> tuple[list[Message], bool]:

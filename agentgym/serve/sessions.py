@@ -255,7 +255,7 @@ class Sessions:
         closing = asyncio.create_task(session.aclose())
         self._closing.add(closing)
         closing.add_done_callback(self._was_closed)
-        await asyncio.shield(closing)
+        await asyncio.wait({closing})  # which goes on if this is cancelled, and raises nothing
 
     def _was_closed(self, closing: asyncio.Task[None]) -> None:
         self._closing.discard(closing)

@@ -356,6 +356,35 @@ async def test_wrong_annotations_take_no_turn(sessions):
     assert session.state == "running"
 
 
+async def test_an_action_that_is_too_large_takes_no_turn():
+    sessions = with_limits(max_action_bytes=2000)
+    session = await playing(sessions)
+    fault = await refused(session.step(TakeTurn(turn=0, action="x" * 3000)))
+    assert (fault.status, fault.code) == (413, "action_too_large")
+    assert session.view().turn == 0
+    await sessions.aclose()
+
+
+@pytest.mark.parametrize("asked", [None, 2, 5])
+async def test_the_service_caps_the_turns(asked):
+    sessions = with_limits(max_turns=3)
+    session = await sessions.create(STAGE, ME)
+    options = {} if asked is None else {"max_turns": asked}
+    await session.reset(ResetEpisode(options=options))
+    for turn in range(min(3, asked or 3)):
+        result = await session.step(TakeTurn(turn=turn, action=call("note", text="a")))
+    assert result.truncated
+    assert result.info["truncation_reason"] == "turns"
+    await sessions.aclose()
+
+
+@pytest.mark.parametrize("asked", [0, "many", True])
+async def test_a_cap_that_is_none_is_refused(sessions, asked):
+    session = await sessions.create(STAGE, ME)
+    fault = await refused(session.reset(ResetEpisode(options={"max_turns": asked})))
+    assert fault.code == "bad_option"
+
+
 @pytest.mark.parametrize("key", ["judging", "reference", "oracle"])
 async def test_options_beyond_the_list_are_refused(sessions, key):
     session = await sessions.create(STAGE, ME)
@@ -414,7 +443,9 @@ async def test_a_broken_episode_is_masked_and_the_next_one_plays(env, tool, blam
     trace = session.trace()
     assert trace.verdict.masked
     assert trace.failure_class == blamed
-    assert trace.messages[1]["tool_calls"]
+    roles = [message["role"] for message in trace.messages]
+    assert roles[:4] == ["user", "assistant", "tool", "assistant"]
+    assert trace.messages[3]["tool_calls"][0]["function"]["name"] == tool
     assert "SECRET" not in trace.to_json_line()
     await session.reset(ResetEpisode())
     assert (await session.step(TakeTurn(turn=0, action=call("note", text="b")))).reward == 0.0
@@ -425,9 +456,10 @@ async def test_a_broken_episode_is_masked_and_the_next_one_plays(env, tool, blam
 async def test_a_reset_that_breaks_leaves_a_session_that_can_be_reset(sessions):
     ask = CreateSession(env="stage/Stage-v0", env_kwargs={"opens": False})
     session = await sessions.create(ask, ME)
+    env = session.env.agent
     fault = await refused(session.reset(ResetEpisode()))
     assert (fault.status, fault.code) == (500, "env_broke")
-    assert len(StageEnv.closed) == 1
+    assert env in StageEnv.closed
     assert (await refused(session.reset(ResetEpisode()))).code == "env_broke"
     assert len(StageEnv.made) == 2
 
@@ -467,6 +499,16 @@ async def test_a_thread_bound_env_is_made_stepped_and_closed_by_one_thread(sessi
     assert Affine.closed == [True]
 
 
+async def test_a_long_episode_of_another_package_keeps_only_the_latest_answers(sessions):
+    ask = CreateSession(env="stage/Affine-v0", env_kwargs={"length": 200})
+    session = await playing(sessions, ask)
+    for turn in range(200):
+        await session.step(TakeTurn(turn=turn, action=1))
+    assert (await session.step(TakeTurn(turn=199, action=1))).terminated
+    assert (await refused(session.step(TakeTurn(turn=5, action=1)))).code == "turn_taken"
+    assert len(session.episode._answers) == 64
+
+
 async def test_hundred_thread_bound_envs_at_once():
     sessions = with_limits(max_sessions=100)
     opened = await asyncio.gather(*(playing(sessions, AFFINE) for _ in range(100)))
@@ -495,14 +537,17 @@ async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     await sessions.aclose()
 
 
-async def test_a_reward_that_is_no_number_is_no_score(sessions):
-    ask = CreateSession(env="stage/Affine-v0", env_kwargs={"nan_at": 1})
+@pytest.mark.parametrize("turn", [1, 3])
+async def test_a_reward_that_is_no_number_is_no_score(sessions, turn):
+    ask = CreateSession(env="stage/Affine-v0", env_kwargs={"nan_at": turn})
     session = await playing(sessions, ask)
-    result = await session.step(TakeTurn(turn=0, action=1))
-    assert result.terminated
+    for number in range(turn):
+        result = await session.step(TakeTurn(turn=number, action=1))
+    assert result.truncated
     assert result.masked
     assert result.reward is None
     assert result.failure_class == "env"
+    assert (await session.reset(ResetEpisode())).episode == 2
 
 
 @pytest.mark.parametrize("action", ["two", 17, None, [1]])

@@ -131,9 +131,9 @@ class Affine(gymnasium.Env):
     closed: ClassVar[list] = []
     block = threading.Event()
 
-    def __init__(self, nan_at=None):
+    def __init__(self, nan_at=None, length=3):
         self._thread = threading.get_ident()
-        self._nan_at = nan_at
+        self._nan_at, self._length = nan_at, length
         self._steps = 0
 
     def _check(self):
@@ -153,7 +153,7 @@ class Affine(gymnasium.Env):
             raise RuntimeError("broken")
         self._steps += 1
         reward = float("nan") if self._steps == self._nan_at else float(action)
-        over = self._steps == 3 or self._steps == self._nan_at
+        over = self._steps == self._length
         return np.array([self._steps, 1], np.float32), reward, over, False, {}
 
     def close(self):
