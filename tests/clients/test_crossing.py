@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from agentgym.client import Endpoint
+from agentgym.clients import BalancedClient
 from agentgym.clients.connect import connect, connecting_by
 from agentgym.clients.limiter import Limiter
 from agentgym.clients.scripted import ScriptedClient
@@ -37,6 +38,25 @@ def test_a_shared_client_crosses_as_its_endpoint():
     other = ScriptedClient(["hi"])
     with connecting_by(lambda endpoint: other):
         assert pickle.loads(packed) is other
+
+
+def test_a_balanced_client_follows_another_processs_servers():
+    first, second, third = (
+        ENDPOINT.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1"})
+        for port in (1, 2, 3)
+    )
+    there, here = BalancedClient([first, second]), BalancedClient([first, second])
+    before = there.changes
+    there.add(third, weight_version="v2")
+    there.pause("127.0.0.1:2")
+    assert there.changes > before
+    roster = pickle.loads(pickle.dumps(there.roster))
+    assert here.follow(roster, sharers=4) == []
+    assert here.roster == there.roster
+    assert [replica.capacity for replica in here.status()] == [2, 2, 2]
+    there.resume()
+    assert here.follow(there.roster[1:]) == ["127.0.0.1:1"]
+    assert [(r.state, r.capacity) for r in here.status()][1:] == [("ready", 8), ("ready", 8)]
 
 
 def test_a_limiter_takes_on_another_size():

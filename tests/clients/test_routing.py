@@ -215,3 +215,120 @@ class Fleet(RuleBasedStateMachine):
 
 TestFleet = Fleet.TestCase
 TestFleet.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+# --- where to ---------------------------------------------------------------------------------
+
+
+async def enter(router: Router, session: str | None, tokens: int = 100, ticket: int = 0) -> Seat:
+    return await router.enter(ticket, session, prompt_tokens=tokens, most_tokens=50)
+
+
+def answered(router: Router, seat: Seat, prompt: int, completion: int = 10) -> None:
+    router.answered(seat, Usage(prompt_tokens=prompt, completion_tokens=completion))
+    router.leave(seat)
+
+
+async def test_a_new_episode_goes_where_the_fewest_tokens_are_in_flight():
+    router, (one, two) = router_of(Clock(), 2, slots=8)
+    assert (await enter(router, "long", 5000)).replica is one
+    shorts = [await enter(router, f"short {k}", 100) for k in range(4)]
+    assert {seat.replica for seat in shorts} == {two}
+    assert one.outstanding_tokens == 5000 + 50
+    assert two.outstanding_tokens == 4 * (100 + 50)
+
+
+async def test_an_episode_that_is_in_a_tool_just_now_will_be_back_and_counts():
+    router, (one, two) = router_of(Clock(), 2, slots=8)
+    for k in range(3):
+        seat = await enter(router, f"resting {k}")
+        router.leave(seat)
+    assert (one.sessions, two.sessions) == (2, 1)
+    assert (await enter(router, "new")).replica is two
+
+
+async def test_the_larger_server_is_given_more():
+    clock = Clock()
+    router = Router(clock=clock)
+    small, large = replica(0, clock, slots=2), replica(1, clock, slots=6)
+    router.add(small)
+    router.add(large)
+    for k in range(8):
+        await enter(router, f"s{k}")
+    assert (small.in_flight, large.in_flight) == (2, 6)
+
+
+async def test_a_prefix_that_is_cached_is_no_work():
+    router, (one,) = router_of(Clock(), 1)
+    answered(router, await enter(router, "s", 1000), prompt=1000, completion=30)
+    seat = await enter(router, "s", 1100)
+    assert seat.tokens == 1100 - 1030 + 30  # what is new, and what is expected back
+    assert one.outstanding_tokens == seat.tokens
+
+
+async def test_an_episode_stays_while_its_server_has_a_slot_though_others_are_idle():
+    router, (one, _, _) = router_of(Clock(), 3, slots=4)
+    answered(router, await enter(router, "s", 5000), prompt=5000)
+    for k in range(6):
+        router.leave(await enter(router, f"other {k}"))
+    assert (await enter(router, "s", 5100)).replica is one
+
+
+async def at_a_full_server(wait_s: float, known: int) -> tuple[Router, asyncio.Task[Seat]]:
+    """An episode with a prefix of `known` tokens asks; its server is full for about `wait_s`.
+
+    Reading takes a millisecond per token, and another server is idle.
+    """
+    clock = Clock()
+    router, (one, _) = router_of(clock, 2, slots=1)
+    for fresh, out in ((100, 0), (0, 100), (200, 10), (10, 200)):  # teaches the pace
+        router._pace.learn(
+            estimated=0, prompt=fresh, fresh=fresh, completion=out, seconds=fresh / 1000 + out / 50
+        )
+    seat = await enter(router, "s", known)
+    assert seat.replica is one
+    clock.now += known / 1000
+    answered(router, seat, prompt=known, completion=0)
+    one.answer_s = wait_s
+    await enter(router, "s", known)
+    waiting = asyncio.ensure_future(enter(router, "s", known))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return router, waiting
+
+
+async def test_a_call_leaves_a_full_server_where_reading_again_is_clearly_sooner():
+    router, waiting = await at_a_full_server(wait_s=3.0, known=1000)
+    assert (await waiting).replica.name == "h1"
+    assert router.waiting == 0
+
+
+async def test_a_call_waits_for_its_full_server_where_that_is_about_as_soon():
+    router, waiting = await at_a_full_server(wait_s=1.5, known=1000)
+    assert router.waiting == 1
+    (seat,) = router.get("h0").seats
+    router.leave(seat)
+    assert (await waiting).replica.name == "h0"
+
+
+def test_thousands_of_calls_of_a_loop_that_ended_are_passed_over():
+    router, (one,) = router_of(Clock(), 1, slots=1)
+
+    async def abandon() -> Seat:
+        seat = await enter(router, None)
+        for k in range(3000):
+            # Not in a task: nobody cancels it when the loop ends.
+            entering = enter(router, None, ticket=k)
+            entering.send(None)
+            abandoned.append(entering)
+        return seat
+
+    abandoned: list[Any] = []
+    seat = asyncio.run(abandon())
+    assert router.waiting == 3000
+    router.leave(seat)
+    assert (router.waiting, one.in_flight) == (0, 0)
+    for entering in abandoned:
+        entering.close()
+    assert (router.waiting, one.in_flight) == (0, 0)
+    assert asyncio.run(enter(router, None)).replica is one
