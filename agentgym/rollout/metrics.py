@@ -75,10 +75,10 @@ class EngineMetrics:
 
     def remove(self, engine: HasStatus) -> None:
         """Report an engine no longer; what it has counted stays in the counters."""
-        with self._lock:
+        last = history_of(engine.status())
+        with self._lock:  # so that a scrape finds it in exactly one of the two
             values, _ = self._engines.pop(id(engine), (None, None))
             if values is not None:
-                last = history_of(engine.status())
                 known = self._gone.get(values)
                 self._gone[values] = last if known is None else combined([known, last])
 
@@ -88,12 +88,11 @@ class EngineMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric as it stands; asked at each scrape."""
-        statuses: dict[tuple[str, ...], list[EngineStatus]] = {}
-        with self._lock:  # or an engine might be counted twice while it is taken out
-            for values, last in self._gone.items():
-                statuses.setdefault(values, []).append(last)
-            for values, engine in self._engines.values():
-                statuses.setdefault(values, []).append(engine.status())
+        with self._lock:
+            statuses = {values: [last] for values, last in self._gone.items()}
+            engines = list(self._engines.values())
+        for values, engine in engines:  # outside of the lock, which `add` may wait for on a loop
+            statuses.setdefault(values, []).append(engine.status())
         together = {values: combined(each) for values, each in statuses.items()}
         return metrics_of(self._labels, together)
 
