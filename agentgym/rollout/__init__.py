@@ -9,6 +9,7 @@ from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import EpisodeRequest, derived_seed
 from agentgym.rollout.retry import Retry
 from agentgym.rollout.stages import Stages
+from agentgym.rollout.status import EngineStatus
 from agentgym.rollout.summary import Summary, summarize
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "CanaryCheck",
     "Cluster",
     "Engine",
+    "EngineStatus",
     "Enough",
     "EpisodeRequest",
     "Limits",
