@@ -28,7 +28,7 @@ from agentgym.clients.failures import (
 )
 from agentgym.clients.limiter import Limiter
 from agentgym.clients.probing import Prober
-from agentgym.clients.replicas import Replica, ReplicaStatus, Seat, fault_of, name_of
+from agentgym.clients.replicas import Listed, Replica, ReplicaStatus, Seat, fault_of, name_of
 from agentgym.clients.reply import BadReply
 from agentgym.clients.routing import Router, sleep_until_revived
 from agentgym.clients.transport import Transport
@@ -86,6 +86,8 @@ class BalancedClient(CallingClient[Seat]):
         if not endpoints:
             raise ConfigError("a balanced client needs at least one replica, got none")
         self._tickets = itertools.count()
+        self.changes = 0
+        """How often `roster` has changed."""
         super().__init__(endpoints[0], rng=rng, sleep=sleep, clock=clock)
         for endpoint in endpoints:
             self.add(endpoint)
@@ -123,6 +125,7 @@ class BalancedClient(CallingClient[Seat]):
         if self._router.get(name) is not None:
             raise ConfigError(f"replica {name} is there already; remove it first to change it")
         self._admit(endpoint, weight_version, paused=False)
+        self.changes += 1
         return name
 
     async def remove(self, name: str, *, drain: bool = True) -> None:
@@ -137,6 +140,7 @@ class BalancedClient(CallingClient[Seat]):
         """
         replica = self._found(name)
         self._router.retire(replica)
+        self.changes += 1
         if not drain:
             self._router.cut_all(replica, "the replica was removed")
         try:
@@ -159,6 +163,7 @@ class BalancedClient(CallingClient[Seat]):
         """
         for replica in self._named(name):
             self._router.pause(replica)
+        self.changes += 1
 
     def resume(self, name: str | None = None) -> None:
         """Send a paused server requests again.
@@ -170,6 +175,7 @@ class BalancedClient(CallingClient[Seat]):
             ConfigError: If there is no such server.
         """
         self._router.resume(self._named(name))
+        self.changes += 1
 
     async def idle(self, name: str | None = None) -> None:
         """Wait until nothing is in flight at a paused server.
@@ -195,6 +201,40 @@ class BalancedClient(CallingClient[Seat]):
         """
         for replica in self._named(name):
             replica.weight_version = version
+        self.changes += 1
+
+    @property
+    def roster(self) -> tuple[Listed, ...]:
+        """The servers, for a client in another process; without those that are leaving."""
+        return tuple(
+            Listed(endpoint=r.endpoint, weight_version=r.weight_version, paused=r.paused)
+            for r in self._router
+            if r.state != "leaving"
+        )
+
+    def follow(self, roster: Iterable[Listed], *, sharers: int = 1) -> list[str]:
+        """Have the servers that a client in another process has.
+
+        Args:
+            roster: That client's.
+            sharers: How many clients ask those servers; each has its part of the slots, one at
+                least.
+
+        Returns:
+            The servers that are no longer listed; they are to be removed.
+        """
+        listed = {name_of(each.endpoint.base_url): each for each in roster}
+        for name, each in listed.items():
+            if self._router.get(name) is None:
+                self.add(each.endpoint)
+            replica = self._found(name)
+            replica.weight_version = each.weight_version
+            replica.limiter.resize(max(1, each.endpoint.max_concurrency // sharers))
+            if each.paused:
+                self._router.pause(replica)
+            elif replica.paused:
+                self._router.resume([replica])
+        return [replica.name for replica in self._router if replica.name not in listed]
 
     def status(self) -> tuple[ReplicaStatus, ...]:
         """The servers as they are now."""

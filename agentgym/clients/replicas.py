@@ -59,6 +59,14 @@ def name_of(base_url: str) -> str:
     return parts.netloc + parts.path.removesuffix("/v1")
 
 
+class Listed(Record):
+    """One server of a policy, as a client in another process is told of it."""
+
+    endpoint: Endpoint
+    weight_version: str | None = None
+    paused: bool = False
+
+
 class ReplicaStatus(Record):
     """One server of a policy, as it is now."""
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agentgym.clients.balanced import BalancedClient
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.cluster_desk import Desk
@@ -29,8 +30,8 @@ from agentgym.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
-RECRUIT_S = 2.0
-"""Between two looks for nodes that have joined, seconds."""
+RECRUIT_S = 1.0
+"""Between two looks at the nodes and at the policy's replicas, seconds."""
 _GATHER_S = 10.0
 """Longest wait for the other workers once the first one is ready, seconds."""
 _SHARED_LOSSES = 2
@@ -69,6 +70,7 @@ class Crew:
         self._suspects: deque[Parcel] = deque()
         self._cells: list[RemoteWorker] = []
         self._moved = asyncio.Event()
+        self._mirrored = -1
         self._failed_starts = 0
         self._manned_at = 0.0
         self._most = setting.limits.concurrency + setting.limits.init_concurrency
@@ -119,6 +121,7 @@ class Crew:
 
     def begin(self, parcel: Parcel, member: Member) -> None:
         """Give an episode to the worker of its parcel, or to the one with the least to do."""
+        self._mirror()
         if len(parcel.members) == 1:
             self._place(parcel)
         elif parcel.worker is not None:
@@ -177,6 +180,7 @@ class Crew:
                     self._recruit(await in_thread(self._ray.nodes))
                     self._check_manned()
                     self._gather()
+                    self._mirror()
                     await asyncio.sleep(RECRUIT_S)
         except BaseExceptionGroup as failures:
             self._fail(_first(failures))
@@ -281,6 +285,8 @@ class Crew:
         if started.judges_groups is not None:
             self.judges_groups = started.judges_groups
         worker.is_ready = True
+        if isinstance(self._setting.client, BalancedClient):
+            worker.follow(self._setting.client.roster)
 
     def _share_out(self) -> None:
         """Share the limits out among the workers that are there."""
@@ -288,6 +294,15 @@ class Crew:
         for number, worker in enumerate(ready):
             limits, slots = share_of(self._setting.limits, number, len(ready))
             worker.share(limits, len(ready), min(slots, self._cluster.episodes_per_worker))
+
+    def _mirror(self) -> None:
+        """Tell the workers what has become of the policy's replicas; before the next episode."""
+        client = self._setting.client
+        if isinstance(client, BalancedClient) and client.changes != self._mirrored:
+            self._mirrored, roster = client.changes, client.roster
+            for worker in (*self._workers, *self._cells):
+                if worker.is_ready:
+                    worker.follow(roster)
 
     def _cause_of_death(self, error: Exception) -> str:
         """Why a worker is gone.

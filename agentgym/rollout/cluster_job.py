@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.client import Endpoint
+from agentgym.clients.balanced import BalancedClient
 from agentgym.clients.chat import ChatClient
 from agentgym.clients.connect import SharedClient, connects_directly
 from agentgym.errors import ConfigError, MissingExtraError
+from agentgym.rollout.cluster_desk import is_rationed
 from agentgym.rollout.source import EnvSource
 from agentgym.rollout.turns import Setting
 
@@ -29,6 +31,8 @@ class Job:
     """Without client, progress and canary."""
     endpoints: tuple[Endpoint, ...]
     """The policy's."""
+    is_balanced: bool = False
+    """Whether they are replicas, which may come and go."""
     client: Any = None
     """The policy, where it is no endpoint."""
 
@@ -64,6 +68,14 @@ def packed(source: EnvSource, setting: Setting, endpoints: Sequence[Endpoint]) -
     if not connects_directly():
         raise ConfigError("recordings belong to one process; use backend='local' for them")
     client = setting.client
+    is_balanced = isinstance(client, BalancedClient)
+    if isinstance(client, BalancedClient):
+        endpoints = [listed.endpoint for listed in client.roster]
+        if any(map(is_rationed, endpoints)):
+            raise ConfigError(
+                "client: on a cluster a policy of several replicas has neither budget_usd nor rate;"
+                " the workers ask the replicas directly"
+            )
     if isinstance(client, ChatClient | SharedClient) and not endpoints:
         endpoints = (client.endpoint,)
     kept_here = dict.fromkeys(("client", "progress", "canary", "journal"))
@@ -81,7 +93,8 @@ def packed(source: EnvSource, setting: Setting, endpoints: Sequence[Endpoint]) -
             f"client: a {type(client).__name__}",
             "give the policy's Endpoint, and each worker makes a client of its own",
         )
-    job = Job(source, plain, tuple(endpoints), None if endpoints else client)
+    sent_client = None if endpoints else client
+    job = Job(source, plain, tuple(endpoints), is_balanced, sent_client)
     return bytes(dumps(job))
 
 

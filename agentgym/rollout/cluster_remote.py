@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from agentgym.clients.replicas import Listed
 from agentgym.errors import ConfigError
 from agentgym.rollout.backend import Played
 from agentgym.rollout.cluster_parcel import Member, Parcel
@@ -101,6 +102,10 @@ class RemoteWorker:
             else:
                 cancelled.set()
         return cancelled
+
+    def follow(self, roster: tuple[Listed, ...]) -> None:
+        """Tell it the policy's replicas."""
+        self._order(("policy", roster))
 
     def _order(self, order: Order) -> None:
         self._outbox.append(order)

@@ -16,7 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from agentgym.clients.balanced import BalancedClient
 from agentgym.clients.connect import connecting_by
+from agentgym.clients.replicas import Listed
 from agentgym.errors import AgentGymError
 from agentgym.metering import Meter, metered
 from agentgym.rollout.cluster_desk import ClientsOfWorker
@@ -36,9 +38,10 @@ Order: TypeAlias = (
     | tuple[Literal["close"], str]
     | tuple[Literal["cancel"], str]
     | tuple[Literal["share"], str, int]
+    | tuple[Literal["policy"], tuple[Listed, ...]]
 )
 """`begin` parcel (empty for an episode by itself), key, request as JSON · `close` parcel: nobody
-else will come · `cancel` key · `share` limits as JSON, number of workers."""
+else will come · `cancel` key · `share` limits as JSON, number of workers · `policy` replicas."""
 
 REPORT_S = 1.0
 """Between two reports of where the episodes are, seconds."""
@@ -147,6 +150,9 @@ class RolloutWorker:
         self._unbegun = 0
         self._reported_at = 0.0
         self._progress = _Counting()
+        self._roster: tuple[Listed, ...] = ()
+        self._workers = 1
+        self._leaving: set[asyncio.Task[None]] = set()
         self._clients = ClientsOfWorker(desk, name)
         try:
             with connecting_by(self._clients.client_of):
@@ -157,9 +163,27 @@ class RolloutWorker:
             return Started(*here, error=str(error))
         return Started(*here, judges_groups)
 
+    def _share(self, workers: int) -> None:
+        self._workers = workers
+        self._clients.share(workers)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have the policy's replicas that the driver has, and this worker's part of them."""
+        client = self._backend.setting.client
+        if not isinstance(client, BalancedClient) or not self._roster:
+            return
+        for name in client.follow(self._roster, sharers=self._workers):
+            leaving = asyncio.create_task(client.remove(name))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
     def _prepared(self, job: Job, limits: Limits) -> LocalBackend:
         check_keys(job.source.env_kwargs)
-        client = policy_client(job.endpoints) if job.endpoints else job.client
+        if job.is_balanced:
+            client: Any = BalancedClient(job.endpoints)
+        else:
+            client = policy_client(job.endpoints) if job.endpoints else job.client
         setting = job.setting.model_copy(update={"client": client, "progress": self._progress})
         stages = Stages(limits)
         places = limits.init_concurrency + limits.concurrency
@@ -195,7 +219,10 @@ class RolloutWorker:
                 self._cancel(order[1])
             elif order[0] == "share":
                 self._backend.stages.resize(Limits.model_validate_json(order[1]))
-                self._clients.share(order[2])
+                self._share(order[2])
+            elif order[0] == "policy":
+                self._roster = order[1]
+                self._follow()
             else:
                 self._orders.put_nowait(order)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.client import Endpoint, Prices, RateLimits, SamplingParams
-from agentgym.clients import ScriptedClient
+from agentgym.clients import BalancedClient, ScriptedClient
 from agentgym.clients.chat import ChatClient
 from agentgym.clients.connect import connect, connecting_by
 from agentgym.deadline import Deadline
@@ -27,6 +27,7 @@ from agentgym.rollout.cluster_job import packed, unpacked
 from agentgym.rollout.cluster_join import join
 from agentgym.rollout.cluster_parcel import Member, Parcel
 from agentgym.rollout.cluster_shares import share_of
+from agentgym.rollout.cluster_worker import Finished, RolloutWorker
 from agentgym.rollout.limits import FailureWatch
 from agentgym.rollout.progress import NoProgress
 from agentgym.rollout.source import EnvSource
@@ -249,6 +250,86 @@ def test_nobody_listening_is_told_at_once():
 def test_addresses_that_lead_nowhere_are_told(address, why):
     with pytest.raises(ConfigError, match=why):
         join(Cluster(address=address))
+
+
+# --- a worker ----------------------------------------------------------------------------------
+
+
+async def started_worker(monkeypatch: pytest.MonkeyPatch, client: Any) -> RolloutWorker:
+    monkeypatch.setattr("agentgym.rollout.cluster_worker._here", lambda: ("node", "here (pid 1)"))
+    job = packed(EnvSource(CounterEnv), setting(client), ())
+    worker = RolloutWorker()
+    started = await worker.start("w", job, Limits().model_dump_json(), None)
+    assert (started.label, started.judges_groups) == ("here (pid 1)", False)
+    return worker
+
+
+def begin(key: str, parcel: str = "", **about: Any) -> tuple[Any, ...]:
+    request = EpisodeRequest(task_id="counter/1", seed=1, **about)
+    return ("begin", parcel, key, request.model_dump_json())
+
+
+async def results_of(worker: RolloutWorker, count: int) -> list[Finished]:
+    """What a worker tells until it has told so many, and has nothing left to play."""
+    news = await worker.news()
+    finished = news.finished
+    async with asyncio.timeout(20):
+        while len(finished) < count or news.pending:
+            news = await worker.news()
+            finished += news.finished
+    return finished
+
+
+async def test_a_worker_tells_each_result_once(monkeypatch):
+    worker = await started_worker(monkeypatch, ScriptedClient(["hi"], repeat=True))
+    await worker.orders([begin(key) for key in "abc"])
+    finished = await results_of(worker, 3)
+    assert sorted(result.key for result in finished) == ["a", "b", "c"]
+    traces = [Trace.model_validate_json(result.trace or "") for result in finished]
+    assert all(trace.scored for trace in traces)
+    assert (await worker.news()).finished == []
+    await worker.stop()
+
+
+async def test_a_worker_tells_what_it_was_told_to_cancel(monkeypatch):
+    async def never(messages: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    worker = await started_worker(monkeypatch, ScriptedClient(never))
+    await worker.orders([begin("a"), begin("b"), ("cancel", "b")])
+    assert [result.key for result in await first_news(worker)] == ["b"]
+    await worker.orders([("cancel", "a"), ("cancel", "nobody")])
+    (result,) = await results_of(worker, 1)
+    assert (result.key, result.trace, result.error) == ("a", None, None)
+    await worker.stop()
+
+
+async def first_news(worker: RolloutWorker) -> list[Finished]:
+    async with asyncio.timeout(20):
+        while not (finished := (await worker.news()).finished):
+            pass
+    return finished
+
+
+async def test_a_worker_asks_the_replicas_that_the_driver_has(monkeypatch):
+    async with QuirkyServer(answer("hi")) as old, QuirkyServer(answer("hi")) as new:
+        replica = HERE.model_copy(update={"base_url": old.url, "api_key_env": "HOME"})
+        driver = BalancedClient([replica])
+        worker = await started_worker(monkeypatch, driver)
+        driver.add(replica.model_copy(update={"base_url": new.url}), weight_version="v2")
+        await driver.remove(old.url)
+        await worker.orders([("policy", driver.roster), begin("a")])
+        (result,) = await results_of(worker, 1)
+        await worker.stop()
+    assert (len(old.requests), len(new.requests) > 0) == (0, True)
+    trace = Trace.model_validate_json(result.trace or "")
+    assert {turn.weight_version for turn in trace.turns} == {"v2"}
+
+
+def test_replicas_with_a_budget_are_refused():
+    client = BalancedClient([rationed("http://127.0.0.1:9/v1")])
+    with pytest.raises(ConfigError, match="neither budget_usd nor rate"):
+        packed(EnvSource(CounterEnv), setting(client), ())
 
 
 # --- the desk ----------------------------------------------------------------------------------
