@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-import agentgym
 from agentgym.rollout.status import Waiters, waits
 from agentgym.rollout.tally import LagSamples
 from agentgym.rollout.whereabouts import Whereabouts
@@ -185,7 +184,7 @@ _STARVED = "other threads keep the interpreter busy"
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-_AGENTGYM = str(Path(agentgym.__file__).parent)
+_AGENTGYM = str(Path(__file__).parents[1])
 
 
 def blocking_line(frame: FrameType) -> tuple[str, str]:
