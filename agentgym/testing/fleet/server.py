@@ -63,7 +63,8 @@ class SimulatedFleet:
         self.model = model
         self.speed = speed
         self.workload = workload or Workload()
-        self._specs = replicas_of(n, replica)
+        self.specs = replicas_of(n, replica)
+        """How fast and large each server is."""
         self._policy = policy or self.workload.policy
         self._replicas: Replicas | None = None
         self._listeners: list[_Listener] = []
@@ -82,7 +83,7 @@ class SimulatedFleet:
 
     async def start(self) -> None:
         """Listen, each server on a port of its own."""
-        self._replicas = Replicas(self._specs, LoopTimers(asyncio.get_running_loop(), self.speed))
+        self._replicas = Replicas(self.specs, LoopTimers(asyncio.get_running_loop(), self.speed))
         self._listeners = [
             _Listener(replica, self._policy, self.model) for replica in self._replicas.each
         ]
