@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from agentgym.deadline import Deadline
 from agentgym.errors import (
@@ -41,20 +41,12 @@ from agentgym.serve.session_schema import (
 from agentgym.serve.session_spaces import described
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.session_view import json_bytes
+from agentgym.serve.session_work import Key, SharedWork
 from agentgym.trace import Trace
 from agentgym.types import FailureClass
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class _Flight(NamedTuple):
-    """Work in progress, and the request it answers."""
-
-    key: tuple[Any, ...]
-    task: asyncio.Task[Any]
-    due: float
-    """When it is over at the latest; what is still going on then can't be stopped."""
 
 
 class Session:
@@ -100,23 +92,22 @@ class Session:
         self._spaces: Spaces | None = None
         self._episode: PlayedEpisode | None = None
         self._number = 0
-        self._reset_by: tuple[Any, ...] = ()
-        self._flight: _Flight | None = None
+        self._reset_by: Key = ()
+        self._work = SharedWork(clock, limits.longest_s)
         self._turnstile = asyncio.Lock()
-        self._closed = False
 
     # --- looking at it ------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         """Whether a request is being worked on."""
-        return self._flight is not None
+        return self._work.busy
 
     @property
     def idle_s(self) -> float:
         """Seconds since the last sign of life, or since the work in hand should have been over."""
-        since = self._used if self._flight is None else self._flight.due
-        return max(0.0, self._clock() - since)
+        since = self._work.due
+        return max(0.0, self._clock() - (self._used if since is None else since))
 
     @property
     def state(self) -> SessionState:
@@ -190,7 +181,7 @@ class Session:
             ServiceFault: If it can't be started as asked.
         """
         key = ("reset", fingerprint(ask.model_dump(mode="json")))
-        if self._flight is None and self._episode is not None and ask.episode == self._number:
+        if not self.busy and self._episode is not None and ask.episode == self._number:
             if key != self._reset_by:
                 text = f"episode {ask.episode} was started with another request"
                 raise ServiceFault(409, "episode_taken", text)
@@ -218,7 +209,7 @@ class Session:
             text = f"an action may have {most} bytes as JSON, got {size}"
             raise ServiceFault(413, "action_too_large", text)
         key = ("step", episode.number, ask.turn, fingerprint(ask.action))
-        if self._flight is None:
+        if not self.busy:
             known = episode.answered(ask.turn, ask.action)
             if known is not None:
                 self.touch()
@@ -232,8 +223,7 @@ class Session:
             ServiceFault: If no episode is running, or the action is none.
         """
         async with self._turnstile:
-            if self._flight is not None:  # of somebody who numbers the turns, or has hung up
-                await asyncio.wait({self._flight.task})
+            await self._work.wait()  # for somebody who numbers the turns, or has hung up
             episode = self._current(None)
             ask = TakeTurn(turn=episode.turn, action=action, episode=episode.number)
             return await self.step(ask)
@@ -245,7 +235,7 @@ class Session:
             ServiceFault: If it ended otherwise, or the env can't be cut short.
         """
         episode = self._current(ask.episode)
-        if self._flight is None and episode.over:
+        if not self.busy and episode.over:
             last = episode.last
             if last is not None and last.info.get("truncation_reason") == ask.reason:
                 return last
@@ -260,54 +250,18 @@ class Session:
 
     async def aclose(self) -> None:
         """Stop what is being done, and close the environment."""
-        self._closed = True
-        flight = self._flight
-        if flight is not None:
-            flight.task.cancel()
-            await asyncio.wait({flight.task}, timeout=self._limits.close_timeout_s)
-            if not flight.task.done():  # an env that doesn't let itself be cancelled
-                self._on_stuck(None)
+        if not await self._work.stop(self._limits.close_timeout_s):
+            self._on_stuck(None)  # an env that doesn't let itself be cancelled
         await self._discard()
 
     # --- inside -------------------------------------------------------------------------------
 
-    async def _once(self, key: tuple[Any, ...], work: Callable[[], Awaitable[T]]) -> T:
-        """Do a piece of work, or wait with whoever asked for the same before.
-
-        Raises:
-            ServiceFault: If something else is being done.
-        """
-        if self._closed:
-            raise ServiceFault(404, "no_such_session", "the session was closed")
+    async def _once(self, key: Key, work: Callable[[], Awaitable[T]]) -> T:
+        """See `SharedWork.once`; the lease runs on from its end."""
         self.touch()
-        flight = self._flight
-        if flight is not None and flight.key != key:
-            raise ServiceFault(
-                409,
-                "busy",
-                f"the session is at another request ({flight.key[0]}); wait for its answer",
-                retry_after_s=1,
-            )
-        if flight is None:
-            task = asyncio.create_task(self._landing(work))
-            task.add_done_callback(_retrieved)
-            flight = self._flight = _Flight(key, task, self._used + self._limits.longest_s)
-        # Shielded: a client that hangs up must not leave a turn half taken.
         try:
-            result: T = await asyncio.shield(flight.task)
-        except asyncio.CancelledError:
-            if flight.task.cancelled() and self._closed:
-                raise ServiceFault(
-                    404, "no_such_session", "the session was closed meanwhile"
-                ) from None
-            raise
-        return result
-
-    async def _landing(self, work: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await work()
+            return await self._work.once(key, work)
         finally:
-            self._flight = None
             self.touch()
 
     def _current(self, number: int | None) -> PlayedEpisode:
@@ -351,7 +305,7 @@ class Session:
             self._source = self._find_source()
         return self._source
 
-    async def _reset(self, ask: ResetEpisode, key: tuple[Any, ...]) -> EpisodeStart:
+    async def _reset(self, ask: ResetEpisode, key: Key) -> EpisodeStart:
         await self._make()  # anew, if the last episode broke it
         env = self._env
         assert env is not None
@@ -456,12 +410,6 @@ class Session:
         except TimeoutError:
             logger.warning("closing %s took too long; left behind", self.env_id)
             self._on_stuck(env.thread)
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Look at the outcome, which nobody may be waiting for any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _reset_needed() -> ServiceFault:

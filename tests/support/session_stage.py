@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import gymnasium
 import numpy as np
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
@@ -18,7 +19,9 @@ from agentgym.errors import SimulatorError
 from agentgym.judge import Score
 from agentgym.serve.access import Caller, Quota, Tokens
 from agentgym.serve.faults import ServiceFault, render_faults
+from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_routes import session_router
+from agentgym.serve.session_schema import CreateSession, ResetEpisode
 from agentgym.serve.sessions import Sessions
 from agentgym.testing.envs import CounterEnv, QuizEnv, SlowCounterEnv
 from agentgym.types import Task
@@ -231,3 +234,30 @@ def served(app: FastAPI):
 def quota(most):
     """A caller who may have so many sessions."""
     return Caller("small", Quota(sessions=most))
+
+
+STAGE = CreateSession(env="stage/Stage-v0")
+AFFINE = CreateSession(env="stage/Affine-v0")
+
+
+def with_limits(clock=None, **limits):
+    return Sessions(SessionLimits(**limits), clock=clock or Clock())
+
+
+async def refused(awaitable):
+    with pytest.raises(ServiceFault) as caught:
+        await awaitable
+    return caught.value
+
+
+async def playing(sessions, ask=STAGE, caller=ME):
+    session = await sessions.create(ask, caller)
+    await session.reset(ResetEpisode(seed=1))
+    return session
+
+
+async def asked(session):
+    """Let the session's task come to where it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert session.busy
