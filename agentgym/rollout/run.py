@@ -252,10 +252,11 @@ class Run:
 
     def _forget(self, playing: Playing) -> None:
         playing.over()
-        del self._playing[playing]
+        self._playing.pop(playing, None)
 
     async def _play_one(self, playing: Playing, request: EpisodeRequest) -> None:
         played = await playing.play()
+        del self._playing[playing]
         traces = (*played.replaced, played.trace)
         for trace in traces:
             if self._writer is not None:
