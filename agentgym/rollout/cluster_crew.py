@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from agentgym.clients.balanced import BalancedClient
@@ -38,7 +39,7 @@ _SHARED_LOSSES = 2
 """Workers that a parcel may lose in company before it is played alone."""
 _ALONE_LOSSES = 2
 """Workers that it may lose when it is alone in them."""
-_CELLS = 4
+_CELLS = 2
 """Parcels that are played alone at once, each in a process of its own."""
 _FAILED_STARTS = 5
 """Workers that may die, one after the other, before they are ready."""
@@ -70,6 +71,7 @@ class Crew:
         self._suspects: deque[Parcel] = deque()
         self._cells: list[RemoteWorker] = []
         self._moved = asyncio.Event()
+        self._has_lost = asyncio.Event()
         self._mirrored = -1
         self._failed_starts = 0
         self._manned_at = 0.0
@@ -181,7 +183,7 @@ class Crew:
                     self._check_manned()
                     self._gather()
                     self._mirror()
-                    await asyncio.sleep(RECRUIT_S)
+                    await self._until_due()
         except BaseExceptionGroup as failures:
             self._fail(_first(failures))
         except Exception as error:
@@ -189,6 +191,13 @@ class Crew:
         finally:
             if joined:
                 await self._dismiss()
+
+    async def _until_due(self) -> None:
+        """Wait for the next look, or until a worker is lost."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECRUIT_S):
+                await self._has_lost.wait()
+        self._has_lost.clear()
 
     def _beside_driver(self) -> dict[str, Any]:
         node = self._ray.get_runtime_context().get_node_id()
@@ -322,6 +331,8 @@ class Crew:
         """Have everything that a dead worker had played again."""
         was_ready = worker.is_ready
         worker.kill()
+        if was_ready:
+            self._has_lost.set()
         self._desk.drop.remote(worker.name)
         lost = [parcel for parcel in worker.parcels if not parcel.is_over]
         logger.warning("worker %s is gone with %d episodes: %s", worker.label, len(lost), cause)

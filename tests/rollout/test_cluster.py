@@ -30,11 +30,7 @@ from agentgym.trace import Trace
 from agentgym.types import Usage
 
 ray = pytest.importorskip("ray")
-pytestmark = [
-    pytest.mark.e2e,
-    # Ray leaves its own files and child processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
-]
+pytestmark = pytest.mark.e2e
 
 STORE = 80 << 20  # bytes, the least that Ray takes
 COST = Usage(prompt_tokens=10, completion_tokens=2)
