@@ -24,11 +24,14 @@ from session_stage import (
     with_limits,
 )
 
+from agentgym.client import Endpoint
+from agentgym.roles import Roles
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_schema import CreateSession, TakeTurn
 from agentgym.serve.sessions import Sessions
+from agentgym.simulators.user import HostedUser
 
 register()
 
@@ -108,6 +111,20 @@ async def test_only_what_is_allowed_is_made():
     assert fault.status == 403
     await sessions.create(STAGE, ME)
     assert len(sessions) == 1
+    await sessions.aclose()
+
+
+async def test_envs_that_ask_models_get_the_services_own(monkeypatch):
+    monkeypatch.setenv("DESK_KEY", "a-key-of-the-desk")
+    simulator = Endpoint(base_url="http://127.0.0.1:1/v1", model="m", api_key_env="DESK_KEY")
+    sessions = Sessions(allowed=Allowed(), roles=Roles(simulator=simulator))
+    session = await sessions.create(CreateSession(env="agentgym/SupportDesk-v0"), ME)
+    assert isinstance(session.env.agent.simulator, HostedUser)
+    shop = await sessions.create(CreateSession(env="agentgym/WebShop-v0"), ME)  # has no use for it
+    assert shop.env is not None
+    monkeypatch.delenv("DESK_KEY")
+    ask = CreateSession(env="agentgym/SupportDesk-v0")
+    assert "DESK_KEY" in (await refused(sessions.create(ask, ME))).message
     await sessions.aclose()
 
 
