@@ -30,7 +30,7 @@ from agentgym.clients.reply import BadReply, estimated_tokens, output_limit, rea
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.stream import StreamedReply
 from agentgym.clients.transport import Transport
-from agentgym.clients.wire import check_answered, encoded, request_body
+from agentgym.clients.wire import check_answered, pieces_of, request_body
 from agentgym.errors import EndpointError
 from agentgym.metering import charge, report_refusal
 from agentgym.types import Message, ToolSpec, Usage
@@ -357,15 +357,15 @@ class CallingClient(Generic[Seat]):
             BudgetExceeded: If it might cost too much; nothing was sent.
         """
         sent = call.sent = self.dialect.as_sent(call.body)
-        data = encoded(sent)
-        prompt_tokens, limit = estimated_tokens(data), output_limit(sent)
+        pieces = pieces_of(sent)
+        prompt_tokens, limit = estimated_tokens(sum(map(len, pieces))), output_limit(sent)
         queued_at = self._clock()
         reserved = await self.budget.hold(call.ticket, prompt_tokens, limit)
         try:
             seat = await self._enter(call, prompt_tokens, limit)
             try:
                 call.deadline += self._clock() - queued_at  # waiting for one's turn is free
-                attempt = Attempt(sent, data, prompt_tokens, reserved)
+                attempt = Attempt(sent, b"".join(pieces), prompt_tokens, reserved)
                 return await self._sent(call, seat, attempt)
             finally:
                 self._leave(seat)

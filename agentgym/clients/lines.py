@@ -26,6 +26,7 @@ class Waiter:
 
     __slots__ = (
         "failure",
+        "has_left",
         "line",
         "most_tokens",
         "prompt_tokens",
@@ -46,6 +47,7 @@ class Waiter:
         self.seat: Seat | None = None
         self.failure: BadReply | None = None
         self.line: Line | None = None
+        self.has_left = False
 
 
 class Line:

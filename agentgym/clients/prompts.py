@@ -8,6 +8,7 @@ with a copy, since nothing keeps a caller from changing a message where it stand
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict
@@ -15,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentgym.client import Dialect
-from agentgym.clients.wire import Written, replayed, written
+from agentgym.clients.wire import replayed, written
+from agentgym.clients.written import Written
 from agentgym.types import Message, ToolSpec
 
 _MOST_BYTES = 256 << 20
@@ -50,6 +52,7 @@ class Prompts:
         self._clock = clock
         self._sessions: OrderedDict[str, _Conversation] = OrderedDict()
         self._size = 0
+        self._numbers = itertools.count()
         self._tools: OrderedDict[int, tuple[Any, Written]] = OrderedDict()
         # Reentrant: the garbage collector may end an episode, and so release it, in here.
         self._lock = threading.RLock()
@@ -65,12 +68,12 @@ class Prompts:
             BadReply: If it can't be written as JSON.
         """
         if session is None:
-            return _joined([self._write(message) for message in messages])
+            return _listed([self._write(message) for message in messages])
         with self._lock:
             kept = self._taken(session)
             try:
                 self._renew(kept, messages)
-                return _joined(kept.pieces)
+                return _listed(kept.pieces)
             finally:
                 self._put_back(session, kept)
 
@@ -86,8 +89,8 @@ class Prompts:
                 if known == listed:
                     self._tools.move_to_end(key)
                     return text
-            text = written(listed)
-            self._tools[id(text)] = (_copied(listed), text)
+            text = Written([written(listed)])
+            self._tools[next(self._numbers)] = (_copied(listed), text)
             if len(self._tools) > _MOST_TOOL_LISTS:
                 self._tools.popitem(last=False)
             return text
@@ -131,8 +134,11 @@ class Prompts:
         return next(iter(self._sessions.values()))
 
 
-def _joined(pieces: Sequence[bytes]) -> Written:
-    return Written(b"[" + b",".join(pieces) + b"]")
+def _listed(items: Sequence[bytes]) -> Written:
+    pieces = [b","] * (2 * len(items) + 1)
+    pieces[1::2] = items
+    pieces[0], pieces[-1] = b"[", b"]"
+    return Written(pieces if items else [b"[]"])
 
 
 def _copied(value: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym.client import Completion
+from agentgym.clients.written import Written
 from agentgym.types import Message, Usage, clean_json
 
 _NO_MONEY = re.compile(
@@ -258,17 +259,20 @@ def _count(value: Any) -> int | None:
     return int(value)
 
 
-def estimated_tokens(data: bytes) -> int:
-    """Tokens of text in UTF-8, by the rule of thumb; a language's longer characters cost more."""
-    return -(-len(data) // _BYTES_PER_TOKEN)
+def estimated_tokens(size: int) -> int:
+    """Tokens of text in UTF-8 of so many bytes, by the rule of thumb.
+
+    A language's longer characters cost more.
+    """
+    return -(-size // _BYTES_PER_TOKEN)
 
 
 def _estimate(*values: Any) -> int:
     """Tokens of values, those that are JSON already among them."""
-    return estimated_tokens(b",".join(map(_text, values)))
+    return estimated_tokens(len(b",".join(map(_text, values))))
 
 
 def _text(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
+    if isinstance(value, Written):
+        return b"".join(value.pieces)
     return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")

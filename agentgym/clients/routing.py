@@ -129,7 +129,7 @@ class Router:
 
     def _evict(self, replica: Replica) -> None:
         """Its episodes are nowhere from now on."""
-        for session in self._sessions.values():
+        for session in list(self._sessions.values()):
             if session.home is replica:
                 session.move(None)
 
@@ -190,9 +190,8 @@ class Router:
 
     def _back(self, replica: Replica) -> None:
         if replica.is_up:
-            for wake in self._revival:
-                wake.up()
-            self._revival.clear()
+            while self._revival:
+                self._revival.pop().up()
             self._serve(replica)
 
     # --- calls --------------------------------------------------------------------------------
@@ -246,6 +245,7 @@ class Router:
                 await waiter.wake.wait()
         except BaseException:
             with self.lock:
+                waiter.has_left = True
                 if waiter.line is not None:
                     waiter.line.leave(waiter)
                 if waiter.seat is not None:
@@ -446,12 +446,13 @@ class Router:
             waiter = self._next_for(replica)
             if waiter is None:
                 return
-            assert waiter.line is not None
-            waiter.line.leave(waiter)
+            if waiter.line is not None:
+                waiter.line.leave(waiter)
             waiter.seat = self._seat(
                 replica, waiter.session, waiter.prompt_tokens, waiter.most_tokens
             )
-            if not waiter.wake.up():  # its loop is closed, and the call with it
+            # It may have given up in the middle of this, or its loop be closed.
+            if waiter.has_left or not waiter.wake.up():
                 self._free(waiter.seat)
 
     def _next_for(self, replica: Replica) -> Waiter | None:

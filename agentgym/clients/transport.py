@@ -95,8 +95,12 @@ class LoopSession:
         self.scopes = scopes
         self._endpoint = endpoint
         query = f"?{parts.query}" if parts.query else ""
-        path = f"{public_url(endpoint.base_url).rstrip('/')}/chat/completions"
-        self._url = URL(path + query, encoded=True)
+        base = public_url(endpoint.base_url).rstrip("/")
+        self._url = URL(f"{base}/chat/completions{query}", encoded=True)
+        self._probed = [
+            URL(url + query, encoded=True)
+            for url in (f"{base.removesuffix('/v1')}/health", f"{base}/models")
+        ]
         # Left in the URL, credentials get into logs.
         has_user = parts.username is not None
         self._basic = f"Basic {basic_credentials(parts)}" if has_user else None
@@ -171,8 +175,7 @@ class LoopSession:
         Raises:
             BadReply: If it isn't or doesn't.
         """
-        root = self._url.with_path(self._url.path.removesuffix("/v1/chat/completions"))
-        for url in (root / "health", self._url.parent.parent / "models"):
+        for url in self._probed:
             try:
                 headers = {"Authorization": self._basic or f"Bearer {self._key()}"}
                 async with self._http.get(url, headers=headers, allow_redirects=False) as response:

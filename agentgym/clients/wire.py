@@ -12,6 +12,7 @@ from typing import Any
 
 from agentgym.client import Dialect, SamplingParams
 from agentgym.clients.reply import BadReply
+from agentgym.clients.written import Written
 from agentgym.types import Message, ToolSpec, clean_json
 
 _as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -128,26 +129,33 @@ def _is_closed(schema: Any) -> bool:
     return all(_is_closed(value) for value in schema.values())
 
 
-class Written(bytes):
-    """A value that is JSON already."""
-
-
 def encoded(body: Mapping[str, Any]) -> bytes:
     """A request as JSON in UTF-8; what UTF-8 has no form for is replaced.
 
     Raises:
         BadReply: If it can't be encoded; trying again won't help.
     """
-    ready = [(key, value) for key, value in body.items() if isinstance(value, Written)]
-    rest = {key: value for key, value in body.items() if not isinstance(value, Written)}
-    data: bytes = written(rest)
-    for key, value in ready:
-        comma = b"" if data == b"{}" else b", "
-        data = b"".join((data[:-1], comma, written(key), b": ", value, b"}"))
-    return data
+    return b"".join(pieces_of(body))
 
 
-def written(value: Any) -> Written:
+def pieces_of(body: Mapping[str, Any]) -> list[bytes]:
+    """The pieces of `encoded`, which are put together only when the request is sent.
+
+    Raises:
+        BadReply: If it can't be encoded; trying again won't help.
+    """
+    pieces = [b"{"]
+    rest = {}
+    for key, value in body.items():
+        if isinstance(value, Written):
+            pieces += (written(key), b":", *value.pieces, b",")
+        else:
+            rest[key] = value
+    # There is more than messages and tools: a model, at the least.
+    return [*pieces, written(rest)[1:]]
+
+
+def written(value: Any) -> bytes:
     """A value as JSON in UTF-8; what UTF-8 has no form for is replaced.
 
     Raises:
@@ -155,9 +163,9 @@ def written(value: Any) -> Written:
     """
     try:
         try:
-            return Written(_as_json(value).encode())
+            return _as_json(value).encode()
         except UnicodeEncodeError:
-            return Written(_as_json(clean_json(value)).encode())
+            return _as_json(clean_json(value)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         text = f"the request can't be written as JSON, so it was not sent: {error}"
         raise BadReply(text, retryable=False) from error

@@ -10,10 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.clients import BalancedClient, routing
 from agentgym.clients.reply import BadReply
+from agentgym.clients.scopes import Scopes
+from agentgym.clients.transport import Transport
 from agentgym.errors import (
     BudgetExceeded,
     ConfigError,
@@ -656,3 +660,41 @@ def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent():
         command = [sys.executable, "-c", textwrap.dedent(program)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("('hello', '5')\n", "")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "complaint"),
+    [
+        ({}, None),
+        ({"/health": 200, "/v1/models": 429}, None),
+        ({"/health": 503}, "engine"),
+        ({"/v1/models": 401}, "engine"),
+    ],
+)
+async def test_a_probe_asks_for_health_and_models_with_key_and_query(
+    monkeypatch, statuses, complaint
+):
+    """A server without these routes is alive all the same."""
+    monkeypatch.setenv("SOME_KEY", "sk-test-12345")
+    asked = []
+
+    async def respond(request):
+        asked.append((request.path_qs, request.headers["Authorization"]))
+        return web.Response(status=statuses.get(request.path, 404), text="engine")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", respond)
+    async with TestServer(app) as server:
+        endpoint = Endpoint(
+            base_url=f"{server.make_url('/v1')}?tenant=a%20b", model="m", api_key_env="SOME_KEY"
+        )
+        transport = Transport(endpoint, Scopes("test"))
+        session = await transport.session()
+        if complaint is None:
+            await session.probe()
+            key = "Bearer sk-test-12345"
+            assert asked == [("/health?tenant=a%20b", key), ("/v1/models?tenant=a%20b", key)]
+        else:
+            with pytest.raises(BadReply, match=complaint):
+                await session.probe()
+        await transport.aclose()

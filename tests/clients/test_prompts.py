@@ -23,7 +23,7 @@ TALK = [
 
 
 def read(text):
-    return json.loads(bytes(text))
+    return json.loads(b"".join(text.pieces))
 
 
 @pytest.fixture
