@@ -30,7 +30,7 @@ MODES = ["legacy", "auto"]  # with a handshake, and the protocol without one
 
 @pytest.fixture(scope="module")
 def service():
-    sessions = Sessions(SessionLimits(step_timeout_s=0.2))
+    sessions = Sessions()
     with (
         served(app_of(sessions, TOKENS)) as url,
         httpx.Client(base_url=f"{url}/v1", headers={"Authorization": f"Bearer {MINE}"}) as http,
@@ -184,6 +184,8 @@ async def test_parallel_calls_are_turns_one_after_the_other(service, mode):
 async def test_an_episode_that_breaks_is_over_and_masked(service):
     for tool in ("crash", "hang"):
         session_id = created(service, "stage/Stage-v0")
+        session = service.sessions.find(session_id, "me")
+        session._limits = SessionLimits(step_timeout_s=0.05)
         async with agent(service, session_id) as client:
             assert texts(await client.call_tool(tool, {})) == ["The episode is over."]
             assert (await client.list_tools()).tools == []
