@@ -22,6 +22,7 @@ class Pace:
         self._output = _FIRST_OUTPUT_TOKENS
         self._work = _FIRST_OUTPUT_TOKENS
         self._per_estimate = 1.0
+        self._turn_s = 0.0
         self._answers = 0
         self._ff = self._fc = self._cc = self._fs = self._cs = 0.0
 
@@ -29,6 +30,11 @@ class Pace:
     def turn_tokens(self) -> float:
         """What a turn is to a server that has its prefix cached."""
         return self._work
+
+    @property
+    def turn_s(self) -> float:
+        """What a turn takes, seconds."""
+        return self._turn_s
 
     def output_tokens(self, most: float) -> int:
         """Output expected of a request.
@@ -46,6 +52,19 @@ class Pace:
         """Seconds to read so many tokens that no cache holds."""
         return tokens * self._s_per_fresh_token()
 
+    def answer_s(self, *, fresh: int, completion: int) -> float:
+        """Seconds that an answer takes on the average server; 0 before anything is known.
+
+        Args:
+            fresh: Tokens of the prompt that no cache holds.
+            completion: Tokens of the answer.
+        """
+        if not self._cc:
+            return 0.0
+        per_fresh_s = self._s_per_fresh_token()
+        per_token_s = max(0.0, self._cs - per_fresh_s * self._fc) / self._cc
+        return fresh * per_fresh_s + completion * per_token_s
+
     def learn(
         self, *, estimated: int, prompt: int, fresh: int, completion: int, seconds: float
     ) -> None:
@@ -61,6 +80,7 @@ class Pace:
         self._answers += 1
         share = 1 / min(_RECENT, self._answers)
         self._output += (completion - self._output) * share
+        self._turn_s += (seconds - self._turn_s) * share
         self._work += (fresh + completion - self._work) * share
         if estimated:
             self._per_estimate += (prompt / estimated - self._per_estimate) * share

@@ -17,6 +17,7 @@ from agentgym.client import Endpoint, public_url
 from agentgym.clients.limiter import Limiter, Permit
 from agentgym.clients.lines import Line
 from agentgym.clients.reply import BadReply
+from agentgym.clients.speeds import Speed
 from agentgym.clients.transport import Transport
 from agentgym.clients.waiting import Wake
 from agentgym.types import Record
@@ -238,6 +239,7 @@ class Replica:
         self.cached_tokens = 0
         self.answer_s: float | None = None
         """Seconds that a request takes, lately."""
+        self.speed = Speed()
         self.idle_wakes: list[Wake] = []
 
     @property
@@ -276,6 +278,17 @@ class Replica:
             weight_version=self.weight_version,
             cached_share=share,
         )
+
+    def load(self, turn_tokens: float) -> float:
+        """Tokens in flight and expected back, for the server's size and speed.
+
+        Args:
+            turn_tokens: What a turn is to a server; one is expected of each episode that is in a
+                tool just now.
+        """
+        resting = self.sessions - self.busy_sessions
+        tokens = self.outstanding_tokens + resting * turn_tokens
+        return tokens * self.speed.slowness / self.limiter.most
 
     def wait_s(self) -> float:
         """Seconds until the last of its line is served, as far as anybody can tell."""

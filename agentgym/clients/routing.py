@@ -11,7 +11,7 @@ elsewhere when that is clearly sooner: a free slot is there, and the wait of the
 `MOVING_PAYS` times what reading the prefix again takes. Four, since both are estimates, and a move
 costs twice: the new server computes what the old one had, and both caches hold it. With two, runs
 on 16 simulated servers take as long and miss 1.5 times as many cached tokens. A server that is away
-loses its episodes at once.
+loses its episodes at once, and a slow one those that are better off elsewhere (`speeds`).
 
 Everything here is plain code under one lock; no step depends on how many calls wait, other than by
 the logarithm that a place in a line costs.
@@ -38,6 +38,7 @@ from agentgym.clients.replicas import (
     fault_of,
 )
 from agentgym.clients.reply import BadReply
+from agentgym.clients.speeds import sooner
 from agentgym.clients.waiting import Wake
 from agentgym.deadline import queued
 from agentgym.types import Usage
@@ -291,9 +292,7 @@ class Router:
                 total = usage.prompt_tokens + usage.completion_tokens
                 replica.prompt_tokens += usage.prompt_tokens
                 replica.cached_tokens += usage.cached_tokens
-                self._learn(
-                    seat, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds
-                )
+                self._learn(seat, usage, seconds)
                 if seat.session is not None and seat.session.home is replica:
                     seat.session.known_tokens = total
             if seat.permit is not None:
@@ -384,9 +383,9 @@ class Router:
     def _choice(self, session: Session | None, avoid: Collection[str]) -> Replica | None:
         """The server to send to at once; None if the call has to wait."""
         home = session.home if session is not None else None
-        if home is not None and home.is_up and home.name not in avoid:
+        if session is not None and home is not None and home.is_up and home.name not in avoid:
             # Whether it is better off elsewhere is seen once it is in the line.
-            return home if home.limiter.has_room else None
+            return self._home_or_sooner(home, session) if home.limiter.has_room else None
         return self._least(avoid) or self._least(())
 
     def _least(self, avoid: Collection[str]) -> Replica | None:
@@ -394,16 +393,16 @@ class Router:
         best, least = None, 0.0
         for replica in self._replicas.values():
             if replica.is_up and replica.limiter.has_room and replica.name not in avoid:
-                load = self._load(replica)
+                load = replica.load(self._pace.turn_tokens)
                 if best is None or load < least:
                     best, least = replica, load
         return best
 
-    def _load(self, replica: Replica) -> float:
-        """Tokens in flight and expected back, for the size of the server."""
-        resting = replica.sessions - replica.busy_sessions
-        tokens = replica.outstanding_tokens + resting * self._pace.turn_tokens
-        return tokens / replica.limiter.most
+    def _home_or_sooner(self, home: Replica, session: Session) -> Replica:
+        """Where a call goes whose server has room; elsewhere only if that server is a slow one."""
+        faster = [r for r in self._replicas.values() if r.speed.beats(home.speed)]
+        free = [r for r in faster if r.is_up and r.limiter.has_room]
+        return sooner(home, free, known_tokens=session.known_tokens, pace=self._pace) or home
 
     def _seat(
         self, replica: Replica, session: Session | None, prompt_tokens: int, most_tokens: float
@@ -424,17 +423,14 @@ class Router:
         replica.seats.add(seat)
         return seat
 
-    def _learn(self, seat: Seat, prompt: int, cached: int, completion: int, seconds: float) -> None:
+    def _learn(self, seat: Seat, usage: Usage, seconds: float) -> None:
         session = seat.session
         known = session.known_tokens if session is not None else 0
-        fresh = max(0, prompt - max(cached, known))
-        self._pace.learn(
-            estimated=seat.prompt_tokens,
-            prompt=prompt,
-            fresh=fresh,
-            completion=completion,
-            seconds=seconds,
-        )
+        fresh = max(0, usage.prompt_tokens - max(usage.cached_tokens, known))
+        answer = {"fresh": fresh, "completion": usage.completion_tokens}
+        seat.replica.speed.learn(seconds, expected_s=self._pace.answer_s(**answer))
+        asked = {"estimated": seat.prompt_tokens, "prompt": usage.prompt_tokens}
+        self._pace.learn(**asked, **answer, seconds=seconds)
 
     def _serve_all(self) -> None:
         for replica in self._replicas.values():
