@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.cluster_job import ray_module
 
 _PROBE_S = 5.0
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 _lock = threading.Lock()
 _holders = 0
@@ -49,7 +50,54 @@ def leave() -> None:
         _holders -= 1
         if _holders == 0 and _is_ours:
             _is_ours = False
-            ray_module().shutdown()
+            if _Host.running is not None:
+                _Host.running.end()
+            else:
+                ray_module().shutdown()
+
+
+class _Host(threading.Thread):
+    """Starts a cluster on this machine and stays for as long as it is to live.
+
+    Linux ends the processes of a cluster together with the thread that has started them.
+    """
+
+    running: ClassVar[_Host | None] = None
+
+    def __init__(self, ray: Any) -> None:
+        super().__init__(name="ray-host", daemon=True)
+        self._ray = ray
+        self._is_up = threading.Event()
+        self._is_over = threading.Event()
+        self._error: BaseException | None = None
+
+    @classmethod
+    def start_one(cls, ray: Any) -> None:
+        """Start a cluster and wait until it is up."""
+        host = cls(ray)
+        host.start()
+        host._is_up.wait()
+        if host._error is not None:
+            raise ConfigError(f"Ray can't be started here: {host._error}") from host._error
+        cls.running = host
+
+    def end(self) -> None:
+        """End the cluster."""
+        _Host.running = None
+        self._is_over.set()
+        self.join()
+
+    def run(self) -> None:
+        """The thread's life."""
+        try:
+            self._ray.init(address="local", include_dashboard=False, **_QUIET)
+        except BaseException as error:  # told by `start_one`
+            self._error = error
+            return
+        finally:
+            self._is_up.set()
+        self._is_over.wait()
+        self._ray.shutdown()
 
 
 def _check_is_same(ray: Any, address: str | None) -> None:
@@ -62,14 +110,13 @@ def _check_is_same(ray: Any, address: str | None) -> None:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    how = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         address = os.environ.get("RAY_ADDRESS") or None
     if address is None:
         try:
-            ray.init(address="auto", **how)
+            ray.init(address="auto", **_QUIET)
         except ConnectionError:
-            ray.init(address="local", include_dashboard=False, **how)
+            _Host.start_one(ray)
         return
     if address.startswith("ray://"):
         raise ConfigError(
@@ -79,7 +126,7 @@ def _connect(ray: Any, address: str | None) -> None:
     if address != "auto":
         _probe(address)
     try:
-        ray.init(address=address, **how)
+        ray.init(address=address, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())[:300]
         raise ConfigError(f"no Ray cluster at {address}: {why}") from error

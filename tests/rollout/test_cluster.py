@@ -318,3 +318,38 @@ async def test_a_cluster_without_room_is_told_with_what_it_has(nodes):
     async with Engine(CounterEnv, client=ScriptedClient([]), backend=small) as engine:
         with pytest.raises(ConfigError, match=r"each needs 64 CPUs .* the cluster has .*CPU 1"):
             await play_all(engine, [EpisodeRequest(seed=1)])
+
+
+ALONE = """
+import os, pathlib, sys
+from agentgym.clients import ScriptedClient
+from agentgym.rollout import Cluster, Engine, EpisodeRequest
+from agentgym.testing.envs import CounterEnv
+
+told = sys.argv[1]
+
+def policy(messages):
+    pathlib.Path(told).write_text(str(os.getpid()))
+    return "hi"
+
+engine = Engine(CounterEnv, client=ScriptedClient(policy), backend=Cluster(workers=1))
+traces = engine.run_blocking([EpisodeRequest(seed=k) for k in range(3)])
+print([trace.scored for trace in traces])
+"""
+
+
+async def test_where_there_is_no_cluster_one_is_started_and_ends_with_the_process(tmp_path):
+    temp_dir = tempfile.mkdtemp(prefix="ag", dir="/tmp")
+    told = tmp_path / "pid"
+    try:
+        driver = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", ALONE, str(told)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "RAY_TMPDIR": temp_dir},
+        )
+        out, err = await driver.communicate()
+        assert (out, driver.returncode) == (b"[True, True, True]\n", 0), err.decode()
+        await until(lambda: not is_alive(int(told.read_text())))
+    finally:
+        shutil.rmtree(temp_dir, ignore_errors=True)
