@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import platform
-import random
 import subprocess
 import sys
 import time
@@ -47,13 +46,19 @@ CONVERSATION = [
     {"role": "user", "content": "Go on."},
 ]
 REPLICAS = 8
+SLOW_S = 2.0
+"""What the model `slow` takes, seconds: with a thousand requests at once nobody is busy."""
 Ask = Callable[[], Awaitable[Any]]
 
 
 async def serve(delay_s: float) -> None:
     """Answer until standard input ends, which is when the benchmark does."""
+
     # Their strictness would be most of what is waited for.
-    reply = Reply(body=answer("x" * 800), delay_s=delay_s)
+    def reply(request: dict[str, Any]) -> Reply:
+        slow = request["model"] == "slow"
+        return Reply(body=answer("x" * 800), delay_s=SLOW_S if slow else delay_s)
+
     servers = [QuirkyServer(reply, strict=False) for _ in range(REPLICAS)]
     async with AsyncExitStack() as running:
         for server in servers:
@@ -131,9 +136,11 @@ def balanced_client(urls: list[str], concurrency: int) -> tuple[Ask, Ask]:
     return of_episodes(balanced(urls, concurrency), concurrency)
 
 
-def balanced(urls: list[str], concurrency: int) -> BalancedClient:
+def balanced(urls: list[str], concurrency: int, model: str = "m") -> BalancedClient:
     slots = -(-concurrency // len(urls))
-    return BalancedClient(Endpoint(base_url=url, model="m", max_concurrency=slots) for url in urls)
+    return BalancedClient(
+        Endpoint(base_url=url, model=model, max_concurrency=slots) for url in urls
+    )
 
 
 TRANSPORTS = {
@@ -158,7 +165,7 @@ async def measure(ask: Ask, close: Ask, *, count: int, concurrency: int) -> dict
             except Exception as error:
                 failures[type(error).__name__] += 1
 
-    await one()  # imports and the first connection
+    await asyncio.gather(*(one() for _ in range(concurrency)))  # imports and connections
     wall, cpu = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
@@ -188,21 +195,23 @@ async def lags_of(work: Awaitable[Any], every_s: float = 0.01) -> list[float]:
     return sorted(lags)
 
 
-async def measure_lag(urls: list[str], *, episodes: int, turns: int) -> dict[str, Any]:
-    """Episodes whose tools take up to as long as the server, begun one after the other."""
-    client, rng = balanced(urls, episodes), random.Random(0)
-    sampling = SamplingParams(max_tokens=64)
+async def measure_lag(urls: list[str], *, in_flight: int, turns: int) -> dict[str, Any]:
+    """So many episodes without tools, begun one after the other."""
+    client, sampling = balanced(urls, in_flight, "slow"), SamplingParams(max_tokens=64)
 
-    async def episode(number: int) -> None:
-        await asyncio.sleep(rng.random())
+    async def episode(number: int, turns: int) -> None:
+        await asyncio.sleep(SLOW_S * number / in_flight)
         for _ in range(turns):
             await client.complete(CONVERSATION, (), sampling, session=f"episode {number}")
-            await asyncio.sleep(0.1 * rng.random())
 
-    lags = await lags_of(asyncio.gather(*map(episode, range(episodes))))
+    async def play(turns: int) -> None:
+        await asyncio.gather(*(episode(number, turns) for number in range(in_flight)))
+
+    await play(1)  # connections
+    lags = await lags_of(play(turns))
     await client.aclose()
     return {
-        "episodes": episodes,
+        "requests": in_flight,
         "loop_lag_p50_ms": round(lags[len(lags) // 2] * 1e3, 1),
         "loop_lag_p99_ms": round(lags[len(lags) * 99 // 100] * 1e3, 1),
     }
@@ -278,7 +287,7 @@ def main() -> None:
                 return await measure(ask, close, count=args.n, concurrency=args.concurrency)
 
             figures[name] = asyncio.run(run())
-        lag = asyncio.run(measure_lag(urls, episodes=1000, turns=8))
+        lag = asyncio.run(measure_lag(urls, in_flight=1000, turns=5))
         queue = asyncio.run(
             measure_queue(urls, count=args.queued, slots=args.concurrency, delay_s=args.delay)
         )
@@ -291,11 +300,8 @@ def main() -> None:
             f"{name:28} {row['cpu_ms_per_request']:7.2f} ms CPU   {row['ratio']:6.2f} x ChatClient"
             f"   {row['requests_per_s']:7.0f} requests/s   failures: {row['failures'] or 'none'}"
         )
-    print(
-        f"with {lag['episodes']} episodes the loop is late by {lag['loop_lag_p50_ms']} ms (median)"
-    )
-    print(f"and {lag['loop_lag_p99_ms']} ms (p99)")
-    print(f"{queue}")
+    for name, row in (("in flight", lag), ("queued", queue)):
+        print(f"{name:28}", ", ".join(f"{key} {value}" for key, value in row.items()))
     setting = {
         "requests": args.n,
         "concurrency": args.concurrency,
