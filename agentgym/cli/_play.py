@@ -82,7 +82,9 @@ class Play:
 
     async def _play(self, requests: list[EpisodeRequest], recording: Recording | None) -> bool:
         clients = self._clients(recording)
-        if not (self.args.replay or self.args.service):
+        if self.args.service:
+            await _greet(self.args.service)
+        elif not self.args.replay:
             await preflight(clients, self.tools)
         # First, so that whatever a kill leaves behind can be gone on with.
         write_json(self.folder.config, self.config_json)
@@ -181,3 +183,20 @@ class Play:
         lines += [f"service    {public_url(self.args.service)}"] if self.args.service else []
         lines += [f"metrics    {metrics_url}"] if metrics_url else []
         print("\n".join(line for line in lines if line), file=sys.stderr)
+
+
+async def _greet(url: str) -> None:
+    """See that a service is there and takes the token, before anything is written.
+
+    In the middle of a run its silence is waited out for minutes; at the beginning it is a slip.
+
+    Raises:
+        AgentGymError: If it isn't or doesn't; one line.
+    """
+    from agentgym.serve.remote_http import ServiceClient
+
+    service = ServiceClient(url, reconnect_s=0.0)
+    try:
+        await service.ask("GET", "/status")
+    finally:
+        await service.aclose()

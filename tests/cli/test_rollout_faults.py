@@ -311,3 +311,31 @@ def test_stopped_at_once_it_can_be_gone_on_with(tmp_path, server, options, signa
         proxy.shares = {}
         assert run.begin().wait() == 0
     run.check()
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A service that plays the desk; gives its URL."""
+    (tmp_path / "service").mkdir()
+    command = Command(
+        *("serve", "--port", 0, "--env", "fault_desk:FaultDesk-v0"), folder=tmp_path / "service"
+    )
+    assert command.until(lambda: "serves at" in command.output)
+    yield re.search(r"serves at (\S+)", command.output)[1]
+    command.kill()
+
+
+def test_service_plays_the_same_run(tmp_path, server, service):
+    run = Run(tmp_path, server.url, "--samples", 2)
+    command = run.begin("--service", service)
+    assert command.wait() == 0, command.output
+    run.check(samples=2)
+    assert json.loads((tmp_path / "x/config.json").read_text())["service"] == service
+
+
+def test_service_that_is_not_there_is_one_line_and_leaves_nothing_behind(tmp_path, server):
+    command = Run(tmp_path, server.url).begin("--service", "http://127.0.0.1:9")
+    assert command.wait() == 1
+    (line,) = command.output.splitlines()
+    assert "is the service running there?" in line
+    assert not (tmp_path / "x").exists()

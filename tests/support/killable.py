@@ -76,7 +76,8 @@ class Command:
     @property
     def output(self) -> str:
         """All that commands in this folder have printed."""
-        return (self._folder / "output.txt").read_text()
+        file = self._folder / "output.txt"
+        return file.read_text() if file.exists() else ""
 
 
 def _run(args: list[str], folder: str, largest_file: int | None) -> None:
