@@ -30,8 +30,9 @@ from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.progress import Progress, progress_for
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.requests import Requests
 from agentgym.rollout.retry import Retry
-from agentgym.rollout.run import Requests, Run
+from agentgym.rollout.run import Run
 from agentgym.rollout.source import EnvLike, EnvSource
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.status import EngineStatus

@@ -8,6 +8,7 @@ them are over, and only then read and counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -94,10 +95,10 @@ class Shelf:
             half = self._halves.setdefault(request.group, _Half(request.group_size))
             half.begun += 1
 
-    def lacks(self, request: EpisodeRequest) -> bool:
-        """Whether further rollouts of its group are to begin, as far as one knows."""
-        half = self._halves.get(request.group or "")
-        return half is not None and half.size is not None and half.begun < half.size
+    def missing(self) -> Counter[str]:
+        """How many rollouts each group lacks that has begun, as far as one knows."""
+        lacks = {key: (half.size or 0) - half.begun for key, half in self._halves.items()}
+        return Counter({key: count for key, count in lacks.items() if count > 0})
 
     def finish(self, request: EpisodeRequest, traces: Sequence[Trace]) -> list[Unit]:
         """An episode is over; returns what can be read by now."""

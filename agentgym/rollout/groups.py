@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from agentgym.judge import Scoring
 from agentgym.rollout.judging import Judged
+from agentgym.rollout.leash import begin_task
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.retry import Retries
 from agentgym.types import Episode
@@ -137,7 +138,7 @@ class Groups:
         if self._open.get(key) is group:
             del self._open[key]
         if group.members:
-            self._tasks.create_task(self._settle(group))
+            begin_task(self._tasks, self._settle(group))
 
     async def _settle(self, group: _Group) -> None:
         members = sorted(group.members, key=lambda member: member.sample)

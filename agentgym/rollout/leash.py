@@ -69,6 +69,32 @@ async def on_leash(
     raise LeftBehind(f"did not stop within {grace_s:g} s")
 
 
+def begin_task(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    """Begin work in a task group; in one that is being stopped there is nothing more to do."""
+    try:
+        tasks.create_task(work)
+    except RuntimeError:  # the group's refusal
+        work.close()
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that must not be broken off: a cancellation of the caller waits for its end.
+
+    Args:
+        work: Has deadlines of its own.
+    """
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
 class _Leash(Generic[T]):
     """Looks at a task now and then, for as long as it goes on."""
 

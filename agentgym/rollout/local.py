@@ -11,7 +11,7 @@ from agentgym.rollout.episode import EpisodeRun
 from agentgym.rollout.failure import last_line
 from agentgym.rollout.groups import Groups, Seat
 from agentgym.rollout.judging import Judged, judge_together
-from agentgym.rollout.leash import LeftBehind, on_leash
+from agentgym.rollout.leash import LeftBehind, on_leash, to_the_end
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeRequest, fresh_seed
 from agentgym.rollout.retry import Retries
@@ -160,8 +160,10 @@ class LocalPlaying:
         except LeftBehind as error:
             run.left_behind(f"the {where.stage} stage ran out of time and {error}")
         finally:
-            await run.clean_up()
-            self._leave_admission()
+            try:
+                await to_the_end(run.clean_up())
+            finally:
+                self._leave_admission()
         return run
 
     def _pause_s(self, run: EpisodeRun) -> float | None:

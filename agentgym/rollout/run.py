@@ -9,22 +9,21 @@ carried over from before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence, Sized
-from typing import Any, TypeAlias
+from collections.abc import Sequence, Sized
+from typing import Any
 
 from agentgym.errors import RolloutStopped
 from agentgym.rollout.backend import Backend, Batch, Played, Playing
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
+from agentgym.rollout.leash import begin_task
 from agentgym.rollout.limits import FailureWatch
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.outbox import Outbox
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.requests import Requests, Source
 from agentgym.rollout.turns import Setting
 from agentgym.traces import TraceSink
-
-Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
-"""Episodes to play; an asynchronous source may wait for its next one without holding up others."""
 
 
 class Run:
@@ -57,14 +56,17 @@ class Run:
         self._watch = FailureWatch(setting.limits)
         self._playing: dict[Playing, EpisodeRequest] = {}
         self._at_hand: EpisodeRequest | None = None
-        self._last: EpisodeRequest | None = None
+        """Taken, and waiting for room."""
+        self._unbegun: list[EpisodeRequest] = []
+        """Had been taken when it turned out that nothing further is to begin."""
         self._is_drained = False
+        self._is_carried = False
         self._is_cut_short = False
         self._has_enough = False
         self._tasks: asyncio.TaskGroup
         self._batch: Batch
         self._feeder: asyncio.Task[None] | None = None
-        """Once it has begun to feed."""
+        self._is_feeding = False
         self._task: asyncio.Task[None]
         # As the one that is read, and as a member of one that is.
         self.outbox = Outbox(setting.limits.backlog)
@@ -82,14 +84,16 @@ class Run:
             requests: What to play.
             carried: Earlier runs that go on; what they finish is read here.
         """
-        first = [run._at_hand for run in carried if run._at_hand is not None]
+        first = [request for run in carried for request in run._unbegun]
         total = len(requests) + len(first) if isinstance(requests, Sized) else None
         self._observer.begin(total, again=len(first))
-        self._task = asyncio.create_task(self._play(_each(first, requests)))
+        self._source = Source(first, requests)
+        before = [run._feeder for run in carried if run._feeder is not None]
+        self._task = asyncio.create_task(self._play(before))
         self._members = [self, *carried]
         self._task.add_done_callback(self._tell_over)
         for member in carried:
-            member._at_hand = None
+            member._unbegun = []
             member._reader = self
             unread, member._unread = member._unread, []
             self._receive(unread)
@@ -132,15 +136,15 @@ class Run:
 
     @property
     def requests_out(self) -> tuple[EpisodeRequest, ...]:
-        """Those that have begun and aren't over, and the one that was about to begin."""
+        """Those that have begun and aren't over, and those that were about to begin."""
         at_hand = () if self._at_hand is None else (self._at_hand,)
-        return (*self._playing.values(), *at_hand)
+        return (*self._playing.values(), *at_hand, *self._unbegun)
 
     @property
     def _has_more(self) -> bool:
         """Whether there is anything for the next run to read."""
         failed = self._task.done() and not self._task.cancelled() and self._task.exception()
-        return bool(not self._task.done() or self._unread or self._at_hand or failed)
+        return bool(not self._task.done() or self._unread or self._unbegun or failed)
 
     def _receive(self, units: Sequence[Unit]) -> None:
         for number, unit in enumerate(units):
@@ -162,7 +166,7 @@ class Run:
         for member in self._members:
             if self._carries:
                 member._reader = None
-                member._begin_no_group()
+                member._carry_on()
             else:
                 member._cut_short()
         if self._carries:
@@ -183,8 +187,11 @@ class Run:
 
     # --- playing ------------------------------------------------------------------------------
 
-    async def _play(self, requests: AsyncIterator[EpisodeRequest]) -> None:
+    async def _play(self, before: Sequence[asyncio.Task[None]]) -> None:
         """Play everything.
+
+        Args:
+            before: Begin theirs first, since the rest of their groups may come from our source.
 
         Raises:
             BaseException: What stopped it.
@@ -193,7 +200,7 @@ class Run:
             async with self._observer.watching(self._backend), asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self._batch = self._backend.batch(tasks)
-                tasks.create_task(self._feed(requests))
+                self._feeder = tasks.create_task(self._feed(before))
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         except asyncio.CancelledError:
@@ -202,12 +209,14 @@ class Run:
         finally:
             self._deliver(self._shelf.leftovers())
 
-    async def _feed(self, requests: AsyncIterator[EpisodeRequest]) -> None:
+    async def _feed(self, before: Sequence[asyncio.Task[None]]) -> None:
         """Begin one episode after the other, as room comes."""
-        self._feeder = asyncio.current_task()
+        self._is_feeding = True
         try:
+            if before:
+                await asyncio.wait(before)
             while not self._has_begun_enough:
-                self._at_hand = await anext(requests, None)
+                self._at_hand = await self._source.next()
                 if self._at_hand is None:
                     break
                 await self.outbox.room()
@@ -223,17 +232,25 @@ class Run:
     @property
     def _has_begun_enough(self) -> bool:
         """Whether it is drained; or carried, and no group that has begun lacks a rollout."""
-        if self._is_drained or self._reader is not None:
-            return self._is_drained
-        return self._last is None or not self._shelf.lacks(self._last)
+        return self._is_drained or (self._is_carried and not self._shelf.missing())
 
-    def _begin_no_group(self) -> None:
+    def _carry_on(self) -> None:
         """Begin nothing but what the groups that have begun still lack."""
-        if self._has_begun_enough:
+        if self._is_carried:
+            return
+        self._is_carried = True
+        missing = self._shelf.missing()
+        if missing:
+            self._source.take_ahead(missing, self._at_hand)
+        else:
+            self._unbegun = self._source.taken()
+            if self._at_hand is not None:
+                self._unbegun.insert(0, self._at_hand)
             self._stop_feeding()
 
     def _stop_feeding(self) -> None:
-        if self._feeder is not None:
+        self._at_hand = None
+        if self._is_feeding and self._feeder is not None:  # else it will see for itself
             self._feeder.cancel()
 
     def _cut_short(self) -> None:
@@ -243,7 +260,6 @@ class Run:
 
     def _begin(self, request: EpisodeRequest) -> None:
         playing = self._batch.begin(request)
-        self._last = request
         self._shelf.begin(request)
         self._playing[playing] = request
         task = self._tasks.create_task(self._play_one(playing, request))
@@ -283,7 +299,7 @@ class Run:
             return
         if (finished := canary.due()) is not None:
             judge = canary.judge or played.scoring.judge
-            self._tasks.create_task(self._check_judge(canary, judge, finished))
+            begin_task(self._tasks, self._check_judge(canary, judge, finished))
 
     async def _check_judge(self, canary: Canary, judge: Any, finished: int) -> None:
         """Ask the judge about the canary's episodes, beside the run."""
@@ -291,20 +307,6 @@ class Run:
         self._observer.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
         if check.drifted and canary.stop:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
-
-
-async def _each(
-    first: Sequence[EpisodeRequest], requests: Requests
-) -> AsyncIterator[EpisodeRequest]:
-    """What is to be begun first, and then the requests of a source of either kind."""
-    for request in first:
-        yield request
-    if isinstance(requests, AsyncIterable):
-        async for request in requests:
-            yield request
-    else:
-        for request in requests:
-            yield request
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
