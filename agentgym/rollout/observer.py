@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym.client import Endpoint, public_url
 from agentgym.rollout.backend import Backend
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Noting, Progress, Ticking
@@ -28,6 +29,7 @@ from agentgym.rollout.status import (
     EngineStatus,
     StageStatus,
     oldest,
+    replicas_text,
     waits,
 )
 from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
@@ -74,7 +76,7 @@ class Observer:
         self._tally = Tally()
         self._window = Window()
         self._lags = LagSamples()
-        self._stuck = StuckWatch(stuck_after_s, clock=clock)
+        self._stuck = StuckWatch(stuck_after_s, policy=self._policy, clock=clock)
         self._blocked_after_s = blocked_after_s
         self._loops: dict[asyncio.AbstractEventLoop, _WatchedLoop] = {}
         self._seen = SeenStages(limits or Limits(), self._tally)
@@ -246,3 +248,10 @@ class Observer:
         if not isinstance(told, tuple):  # of some other client, about something else
             return ()
         return tuple(r.model_dump(mode="json") for r in told if isinstance(r, ReplicaStatus))
+
+    def _policy(self) -> str:
+        """What the policy is, and which of its servers answer."""
+        replicas, endpoint = self._replicas(), getattr(self._client, "endpoint", None)
+        if replicas or not isinstance(endpoint, Endpoint):
+            return replicas_text(replicas)
+        return f"the policy is {endpoint.model} at {public_url(endpoint.base_url)}"

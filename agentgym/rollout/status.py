@@ -214,7 +214,7 @@ class EngineStatus(Record):
             " · ".join(_stage_text(stage) for stage in self.stages),
             _speed_line(self),
             usage_text(self.usage),
-            _replicas_line(self.replicas),
+            replicas_text(self.replicas),
             "oldest: " + "; ".join(map(str, self.oldest[:3])) if self.oldest else "",
         )
         return "\n".join(line for line in lines if line)
@@ -255,6 +255,22 @@ def usage_text(usage: Mapping[str, Usage]) -> str:
         text = f"{role} {used.prompt_tokens:,} in, {used.completion_tokens:,} out"
         parts.append(text if used.cost_usd is None else f"{text}, ${used.cost_usd:.4g}")
     return " · ".join(parts)
+
+
+def replicas_text(replicas: Sequence[Mapping[str, Any]]) -> str:
+    """How many servers of the policy answer, how evenly they are used, and which don't answer."""
+    if not replicas:
+        return ""
+    ready = [replica for replica in replicas if replica.get("state", "ready") == "ready"]
+    loads = sorted(int(replica.get("in_flight", 0)) for replica in ready)
+    text = f"replicas {len(ready)}/{len(replicas)} ready"
+    if loads:
+        text += f", {loads[0]} to {loads[-1]} requests in flight each"
+    for replica in replicas:
+        if replica not in ready:
+            error = f" ({replica['last_error']})" if replica.get("last_error") else ""
+            text += f"; {replica.get('name')} {replica.get('state')}{error}"
+    return text
 
 
 def masked_text(masked: Mapping[str, int]) -> str:
@@ -309,19 +325,3 @@ def _speed_line(status: EngineStatus) -> str:
     if status.abandoned_threads:
         parts.append(f"{status.abandoned_threads} abandoned threads")
     return " · ".join(parts)
-
-
-def _replicas_line(replicas: Sequence[Mapping[str, Any]]) -> str:
-    """How many servers of the policy answer, how evenly they are used, and which don't answer."""
-    if not replicas:
-        return ""
-    ready = [replica for replica in replicas if replica.get("state", "ready") == "ready"]
-    loads = sorted(int(replica.get("in_flight", 0)) for replica in ready)
-    text = f"replicas {len(ready)}/{len(replicas)} ready"
-    if loads:
-        text += f", {loads[0]} to {loads[-1]} requests in flight each"
-    for replica in replicas:
-        if replica not in ready:
-            error = f" ({replica['last_error']})" if replica.get("last_error") else ""
-            text += f"; {replica.get('name')} {replica.get('state')}{error}"
-    return text

@@ -34,13 +34,20 @@ class StuckWatch:
 
     Args:
         after_s: Seconds without a move after which it says so; None never does.
+        policy: Says what the policy is, and which of its servers answer; asked when somebody waits
+            for it.
         clock: Seconds, as `Whereabouts.since` counts them.
     """
 
     def __init__(
-        self, after_s: float | None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        after_s: float | None,
+        *,
+        policy: Callable[[], str] = str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._after_s = after_s
+        self._policy = policy
         self._clock = clock
         self._seen: tuple[int, ...] = ()
         self._newest_s = 0.0
@@ -70,9 +77,15 @@ class StuckWatch:
                 logger.warning("moving again after %.0f s", silent_s)
             self._moved_s, self._next_s = now, self._after_s
         elif silent_s >= self._next_s:
-            logger.warning("no progress for %.0f s: %s", silent_s, where(waits(in_flight)))
+            logger.warning("no progress for %.0f s: %s", silent_s, self._where(in_flight))
             while self._next_s <= silent_s:
                 self._next_s *= 2
+
+    def _where(self, in_flight: Sequence[Whereabouts]) -> str:
+        groups = waits(in_flight)
+        asked = any(group.waiting == "policy" for group in groups)
+        about = self._policy() if asked else ""
+        return f"{where(groups)}; {about}" if about else where(groups)
 
     def _has_moved(self, counters: tuple[int, ...], in_flight: Sequence[Whereabouts]) -> bool:
         if counters != self._seen:  # the usual case costs nothing, however many are in flight

@@ -15,8 +15,13 @@ from typing import Any
 
 import pytest
 
+from agentgym.client import Endpoint
 from agentgym.clients import ScriptedClient
+from agentgym.clients.balanced import BalancedClient
+from agentgym.clients.connect import connect
 from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.rollout.observer import Observer
+from agentgym.rollout.progress import NoProgress
 from agentgym.rollout.status import waits
 from agentgym.rollout.tally import LagSamples
 from agentgym.rollout.watch import LoopWatch, StuckWatch, _Sparingly, blocking_line, where
@@ -151,6 +156,40 @@ def test_time_before_the_run_is_no_silence(clock, caplog):
     watch.begin()
     watch.look((0, 0), in_flight)
     assert caplog.messages == []
+
+
+def endpoint(url: str) -> Endpoint:
+    return Endpoint(base_url=url, model="tiny")
+
+
+def balanced() -> BalancedClient:
+    client = BalancedClient([endpoint("http://gpu1/v1"), endpoint("http://gpu2/v1")])
+    client.pause("gpu2")
+    return client
+
+
+@pytest.mark.parametrize(
+    ("client", "about"),
+    [
+        (
+            lambda: connect(endpoint("http://me:pw@gpu1/v1")),
+            "; the policy is tiny at http://gpu1/v1",
+        ),
+        (balanced, "; replicas 1/2 ready, 0 to 0 requests in flight each; gpu2 paused"),
+        (lambda: ScriptedClient(["x"]), ""),
+    ],
+)
+def test_who_waits_for_the_policy_is_told_which_servers_that_is(client, about, clock, caplog):
+    stuck = Observer(NoProgress(), client=client(), clock=clock)._stuck
+    for waiting in ("policy", "env"):
+        in_flight = [at("a@0.0", "run", waiting)]
+        stuck.begin()
+        stuck.look((0, 0), in_flight)
+        clock.now += 61
+        stuck.look((0, 0), in_flight)
+    for_policy, for_env = caplog.messages
+    assert for_policy.endswith("(longest: a@0.0 for 61 s, turn 0)" + about)
+    assert for_env.endswith("(longest: a@0.0 for 61 s, turn 0)")
 
 
 def test_where_of_one_that_is_played_again():
