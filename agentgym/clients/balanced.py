@@ -418,7 +418,10 @@ class BalancedClient(CallingClient[Seat]):
             return as_error(failure, self.endpoint, attempts=call.attempts)
         if replica is not None and (wrong or call.only_at or concerned == {replica.name}):
             answered = replica.answered > 0
-            return as_error(failure, replica.endpoint, attempts=call.attempts, answered=answered)
+            error = as_error(failure, replica.endpoint, attempts=call.attempts, answered=answered)
+            if error.refuses_caller and len(list(self._router)) > 1:  # others may take the caller
+                error.status = None
+            return error
         return self._none_answers(call.attempts, said)
 
     def _none_answers(self, attempts: int, said: Mapping[str, BadReply]) -> EndpointError:

@@ -11,7 +11,8 @@ from agentgym.clients.reply import BadReply
 from agentgym.clients.waiting import Wake
 
 if TYPE_CHECKING:
-    from agentgym.clients.replicas import Seat, Session
+    from agentgym.clients.replicas import Seat
+    from agentgym.clients.sessions import Session
 
 
 class Waiter:

@@ -17,6 +17,7 @@ from agentgym.client import Endpoint, public_url
 from agentgym.clients.limiter import Limiter, Permit
 from agentgym.clients.lines import Line
 from agentgym.clients.reply import BadReply
+from agentgym.clients.sessions import Session
 from agentgym.clients.speeds import Speed
 from agentgym.clients.transport import Transport
 from agentgym.clients.waiting import Wake
@@ -92,46 +93,6 @@ class ReplicaStatus(Record):
     weight_version: str | None
     cached_share: float | None = Field(default=None, ge=0, le=1)
     """Share of the prompt tokens that the server had cached, as it says; None before any answer."""
-
-
-class Session:
-    """One episode: where its prefix is."""
-
-    __slots__ = ("calls", "home", "is_forgotten", "known_tokens", "used_at")
-
-    def __init__(self) -> None:
-        self.home: Replica | None = None
-        self.known_tokens = 0
-        """Tokens that its home has cached."""
-        self.calls = 0
-        """In flight."""
-        self.used_at = 0.0
-        self.is_forgotten = False
-        """Whether it was released; calls of it may still wait."""
-
-    def move(self, home: Replica | None) -> None:
-        """Have its prefix elsewhere from now on, or nowhere."""
-        if self.home is home or (self.is_forgotten and home is not None):
-            return
-        if self.home is not None:
-            self.home.sessions -= 1
-            self.home.busy_sessions -= bool(self.calls)
-        self.home = home
-        self.known_tokens = 0
-        if home is not None:
-            home.sessions += 1
-            home.busy_sessions += bool(self.calls)
-
-    def forget(self) -> None:
-        """It is over."""
-        self.is_forgotten = True
-        self.move(None)
-
-    def count(self, change: int) -> None:
-        """One more call in flight (1), or one fewer (-1)."""
-        was_busy, self.calls = self.calls > 0, self.calls + change
-        if self.home is not None:
-            self.home.busy_sessions += (self.calls > 0) - was_busy
 
 
 class Seat:

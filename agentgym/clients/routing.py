@@ -23,7 +23,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
 from agentgym.clients.lines import Line, Waiter
@@ -34,10 +33,10 @@ from agentgym.clients.replicas import (
     MOST_STRIKES,
     Replica,
     Seat,
-    Session,
     fault_of,
 )
 from agentgym.clients.reply import BadReply
+from agentgym.clients.sessions import Session, Sessions
 from agentgym.clients.speeds import sooner
 from agentgym.clients.waiting import Wake
 from agentgym.deadline import queued
@@ -47,10 +46,6 @@ logger = logging.getLogger(__name__)
 
 MOVING_PAYS = 4.0
 """Wait saved, as a multiple of the time to read the prefix again, for which a call moves."""
-_MOST_SESSIONS = 65_536
-"""More than are in progress at once; those that nobody released are forgotten at some point."""
-_STALE_S = 3600.0
-"""A session that was silent for so long counts as forgotten: no cache holds its prefix."""
 
 
 class Router:
@@ -65,7 +60,7 @@ class Router:
         self.away: tuple[Replica, ...] = ()
         """Servers that are ejected, suspect or asked for a pause; somebody has to see to them."""
         self._replicas: dict[str, Replica] = {}
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions = Sessions()
         self._unbound = Line()
         self._pace = Pace()
         self._revival: set[Wake] = set()
@@ -126,13 +121,7 @@ class Router:
         """Forget it; nothing is in flight there."""
         with self.lock:
             self._replicas.pop(replica.name, None)
-            self._evict(replica)
-
-    def _evict(self, replica: Replica) -> None:
-        """Its episodes are nowhere from now on."""
-        for session in list(self._sessions.values()):
-            if session.home is replica:
-                session.move(None)
+            self._sessions.evict(replica)
 
     async def idle(self, replica: Replica) -> None:
         """Wait until nothing is in flight at a server."""
@@ -159,7 +148,7 @@ class Router:
                 "replica %s is left out until it answers: %s", replica.name, replica.last_error
             )
             self._is_away(replica)
-            self._evict(replica)  # their prefixes died with it, most likely
+            self._sessions.evict(replica)  # their prefixes died with it, most likely
             self._serve_all()
             self._fail_if_hopeless()
 
@@ -221,7 +210,9 @@ class Router:
             BadReply: If there is no server to wait for.
         """
         with self.lock:
-            session = self._session(name)
+            session = None
+            if name is not None:
+                session = self._sessions.get(name, now=self._clock())
             replica = self._replicas.get(only) if only is not None else None
             if replica is None or not replica.limiter.has_room:
                 replica = self._choice(session, avoid)
@@ -350,35 +341,13 @@ class Router:
     def release(self, name: str) -> None:
         """Forget a session."""
         with self.lock:
-            session = self._sessions.pop(name, None)
-            if session is not None:
-                session.forget()
+            self._sessions.forget(name)
 
     # --- inside -------------------------------------------------------------------------------
 
     def _is_away(self, replica: Replica) -> None:
         if replica not in self.away:
             self.away = (*self.away, replica)
-
-    def _session(self, name: str | None) -> Session | None:
-        if name is None:
-            return None
-        now = self._clock()
-        session = self._sessions.get(name)
-        if session is None:
-            session = self._sessions[name] = Session()
-        else:
-            self._sessions.move_to_end(name)
-        session.used_at = now
-        self._forget_old(now)
-        return session
-
-    def _forget_old(self, now: float) -> None:
-        oldest = next(iter(self._sessions.values()))
-        while len(self._sessions) > _MOST_SESSIONS or oldest.used_at < now - _STALE_S:
-            self._sessions.popitem(last=False)
-            oldest.forget()
-            oldest = next(iter(self._sessions.values()))
 
     def _choice(self, session: Session | None, avoid: Collection[str]) -> Replica | None:
         """The server to send to at once; None if the call has to wait."""

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentgym.client import Endpoint, ModelClient, SamplingParams
-from agentgym.clients import BalancedClient, routing
+from agentgym.clients import BalancedClient, sessions
 from agentgym.clients.reply import BadReply
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.transport import Transport
@@ -351,6 +351,17 @@ async def test_only_where_every_replica_refuses_the_caller_is_refused(servers, m
     assert not caught.value.refuses_caller
 
 
+async def test_one_that_refuses_late_does_not_speak_for_the_others(servers, make_client):
+    """The deadline is over, so nobody else is asked; they may take the caller all the same."""
+    client = make_client(2, deadline_s=0.5)
+    servers[0].replies = [(401, {"error": {"message": "wrong key"}})]
+    client._clock = lambda: 0.0 if not of(client, servers[0]).failed else 1.0
+    with metered(Meter()) as meter, pytest.raises(EndpointError, match="wrong key") as caught:
+        await ask(client)
+    assert not caught.value.refuses_caller
+    assert not meter.refused
+
+
 async def test_no_secret_of_any_replica_is_in_the_error(servers, make_client, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "sk-test-12345")
     client = make_client(api_key_env="SOME_KEY", max_retries=0)
@@ -572,7 +583,7 @@ async def test_closing_ends_the_calls_in_flight_with_a_clear_error(servers, make
 
 
 async def test_sessions_that_nobody_releases_are_bounded(servers, make_client, monkeypatch):
-    monkeypatch.setattr(routing, "_MOST_SESSIONS", 50)
+    monkeypatch.setattr(sessions, "_MOST", 50)
     client = make_client()
     for k in range(120):
         await ask(client, f"episode {k}")

@@ -182,7 +182,7 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def sessions_are_counted_where_they_are(self) -> None:
-        sessions = list(self.router._sessions.values())
+        sessions = list(self.router._sessions)
         for each in [*self.replicas, *self.leaving]:
             at_home = [session for session in sessions if session.home is each]
             assert each.sessions == len(at_home)
