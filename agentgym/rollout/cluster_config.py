@@ -16,8 +16,9 @@ class Cluster(Record):
     """
 
     address: str | None = None
-    """`host:port` of the cluster, or `auto`; None takes the one this process is connected to, else
-    the one that RAY_ADDRESS names or that runs on this machine, else starts one here."""
+    """`host:port` of the cluster; `auto` for the one that runs on this machine, `local` to start
+    one here. None takes the one that this process is connected to, else the one that RAY_ADDRESS
+    names, else one that runs here, else starts one."""
     workers: int | None = Field(default=None, ge=1)
     """Processes that play episodes; None is as many as there is room for, on nodes that join later,
     too."""

@@ -118,6 +118,9 @@ def _connect(ray: Any, address: str | None) -> None:
         except ConnectionError:
             _Host.start_one(ray)
         return
+    if address == "local":
+        _Host.start_one(ray)
+        return
     if address.startswith("ray://"):
         raise ConfigError(
             f"{address}: rollouts can't go through Ray's client; run the driver on a node of the "
@@ -136,7 +139,7 @@ def _probe(address: str) -> None:
     """See that somebody listens; Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise ConfigError(f"address must be host:port or 'auto', got {address!r}")
+        raise ConfigError(f"address must be host:port, 'auto' or 'local', got {address!r}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S).close()
     except (OSError, OverflowError) as error:

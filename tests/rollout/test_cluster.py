@@ -332,13 +332,14 @@ def policy(messages):
     pathlib.Path(told).write_text(str(os.getpid()))
     return "hi"
 
-engine = Engine(CounterEnv, client=ScriptedClient(policy), backend=Cluster(workers=1))
+cluster = Cluster(address="local", workers=1)
+engine = Engine(CounterEnv, client=ScriptedClient(policy), backend=cluster)
 traces = engine.run_blocking([EpisodeRequest(seed=k) for k in range(3)])
 print([trace.scored for trace in traces])
 """
 
 
-async def test_where_there_is_no_cluster_one_is_started_and_ends_with_the_process(tmp_path):
+async def test_a_cluster_that_is_started_here_ends_with_the_process(tmp_path):
     temp_dir = tempfile.mkdtemp(prefix="ag", dir="/tmp")
     told = tmp_path / "pid"
     try:
