@@ -21,6 +21,7 @@ from rolling import (
     settle,
     singles,
     submits,
+    until,
 )
 
 from agentgym.client import Endpoint
@@ -418,7 +419,7 @@ async def test_drained_run_finishes_what_has_begun_and_ends():
     client = ScriptedClient(gate)
     engine = Engine(CounterEnv, client=client, limits=limits)
     reading = asyncio.create_task(read(engine, tasks(*range(1, 20))))
-    await settle(200)
+    await until(lambda: engine.status().in_flight == 4 and client.calls == 3)
     engine.drain()
     await settle()
     assert not reading.done()
@@ -446,7 +447,7 @@ async def test_drained_groups_are_judged_as_they_are():
     limits = Limits(concurrency=2, init_concurrency=1)
     engine = Engine(Maker(judge=judge), client=ScriptedClient(gate), limits=limits)
     reading = asyncio.create_task(read(engine, groups(3, 8)))
-    await settle(200)
+    await until(lambda: engine.status().in_flight == 3 and gate.asked.total() == 2)
     engine.drain()
     await settle()
     gate.open.set()

@@ -148,6 +148,16 @@ async def settle(turns: int = 50) -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Let others go on until something is so, and then until nothing moves."""
+    async with asyncio.timeout(30):
+        for _ in range(10**9):
+            if condition():
+                break
+            await asyncio.sleep(0)
+    await settle(300)
+
+
 def submits(**kwargs: Any) -> ScriptedClient:
     """A policy that submits at once."""
     return ScriptedClient([SUBMIT], **kwargs)
