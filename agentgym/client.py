@@ -70,7 +70,7 @@ class Completion(Record):
     replica: str | None = None
     """The server that answered, where there are several."""
     weight_version: str | None = None
-    """The weights it answered with, where that is known."""
+    """The weights it was asked of, where they are known; `7->8` if they changed meanwhile."""
 
 
 @runtime_checkable
