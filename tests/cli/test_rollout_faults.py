@@ -23,7 +23,7 @@ from killable import Command
 
 from agentgym.testing.faulty import FaultProxy, evenly
 from agentgym.testing.quirky import QuirkyServer
-from agentgym.traces import read_traces
+from agentgym.traces import TraceFile, read_traces
 
 pytestmark = pytest.mark.e2e
 
@@ -89,9 +89,11 @@ def tokens(usage: dict) -> tuple[int, int]:
 
 
 def test_a_fifth_of_all_calls_faulty_changes_no_score_and_no_count(tmp_path, server):
-    with FaultProxy(server.url, evenly(SHARE), seed=4, retry_after_s=0.01) as proxy:
+    with FaultProxy(server.url, {}, seed=4, retry_after_s=0.01) as proxy:
         run = Run(tmp_path, proxy.url, "--samples", 2)
         command = run.begin()
+        assert command.until(lambda: "critic" in proxy.counted)  # the last preflight's
+        proxy.shares = evenly(SHARE)
         assert command.wait() == 0, command.output
     assert proxy.faults.total() > 5
     run.check(samples=2)
@@ -105,27 +107,44 @@ def test_a_fifth_of_all_calls_faulty_changes_no_score_and_no_count(tmp_path, ser
         assert ours["failed_calls"] == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+def killed_until_done(
+    run: Run, proxy: FaultProxy, rng: random.Random, *, longest: int = 16
+) -> tuple[int, int]:
+    """Begin a run again and again, and kill it, until it is through.
+
+    Args:
+        run: The run.
+        proxy: Between it and the server.
+        rng: When it is killed.
+        longest: Lines or calls after which it is killed at the latest.
+
+    Returns:
+        Kills, and starts.
+    """
+    code, kills, starts = 1, 0, 0
+    while code != 0:
+        starts += 1
+        assert starts < 80
+        command = run.begin()
+        # At the end of a write, or in the middle of a call.
+        progress = rng.choice([run.lines, lambda: asked(proxy)])
+        until = progress() + rng.randint(1, longest)
+        if command.until(lambda progress=progress, until=until: progress() >= until):
+            command.kill()
+            kills += 1
+        else:
+            code = command.wait()  # 1 where a fault met the preflight
+    return kills, starts
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(tmp_path, server, seed):
-    rng = random.Random(seed)
     crashes = tmp_path / "crashes"
     crashes.mkdir()
     with FaultProxy(server.url, evenly(SHARE), seed=seed, retry_after_s=0.01) as proxy:
         more = ("--samples", 2, "--record", "calls.jsonl", "--env-kwargs", f"crashes={crashes}")
         run = Run(tmp_path, proxy.url, *more)
-        code, kills, starts = 1, 0, 0
-        while code != 0:
-            starts += 1
-            assert starts < 80
-            command = run.begin()
-            # At the end of a write, or in the middle of a call.
-            progress = rng.choice([run.lines, lambda: asked(proxy)])
-            until = progress() + rng.randint(1, 16)
-            if command.until(lambda progress=progress, until=until: progress() >= until):
-                command.kill()
-                kills += 1
-            else:
-                code = command.wait()  # 1 where a fault met the preflight
+        kills, starts = killed_until_done(run, proxy, random.Random(seed))
     assert kills > 3
     run.check(samples=2)
     check_paid_once(run)
@@ -135,6 +154,23 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(tmp_path, se
         # What was delivered and not seen any more: calls in flight at a kill, and preflights.
         unseen = proxy.counted[model].delivered - ours
         assert 0 <= unseen <= starts + torn + kills * 2 * TASKS
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_groups_that_are_judged_together_are_whole_after_any_number_of_kills(
+    tmp_path, server, recorded
+):
+    with FaultProxy(server.url, evenly(SHARE), seed=7, retry_after_s=0.01) as proxy:
+        more = ("--samples", 3, "--env-kwargs", "ranks=true")
+        record = ("--record", "calls.jsonl") if recorded else ()
+        run = Run(tmp_path, proxy.url, *more, *record)
+        kills, _ = killed_until_done(run, proxy, random.Random(7), longest=60)
+    assert kills > 1
+    entries = TraceFile(run.traces, on_torn=lambda number: None).latest().values()
+    assert Counter(entry.task_id for entry in entries).total() == TASKS * 3
+    assert {entry.reward for entry in entries} == {1.0}
+    attempts = {trace.trace_id for trace in read_traces(run.traces, on_torn=lambda number: None)}
+    assert len(attempts) == TASKS * 3  # judged again, perhaps, and never rolled out again
 
 
 def asked(proxy: FaultProxy) -> int:

@@ -43,22 +43,38 @@ class AskingJudge:
         return Score(total=words[reply.message["content"]], correct=True)
 
 
+class RankingJudge:
+    """Asks its model once for all rollouts of a task."""
+
+    inline = False
+
+    def __init__(self, client: Any) -> None:
+        self._alone = AskingJudge(client)
+
+    async def score_group(self, episodes: Any) -> list[Score]:
+        score = await self._alone.score(episodes[0])
+        return [score for _ in episodes]
+
+
 class FaultDesk(CounterEnv):
     """A counter whose customer says what is wanted.
 
     Args:
         simulator: The customer's endpoint.
         judge: The judge's endpoint.
+        ranks: Whether the rollouts of a task are judged together.
         crashes: A folder in which each task notes that its first start has crashed; None for tasks
             that don't crash.
     """
 
     awaits = True
 
-    def __init__(self, simulator: Any, judge: Any, crashes: str | None = None) -> None:
+    def __init__(
+        self, simulator: Any, judge: Any, *, ranks: bool = False, crashes: str | None = None
+    ) -> None:
         super().__init__()
         self.customer = connect(simulator, role="simulator")
-        critic = AskingJudge(connect(judge, role="judge"))
+        critic = (RankingJudge if ranks else AskingJudge)(connect(judge, role="judge"))
         self.scoring = self.scoring.model_copy(update={"judge": critic})
         self._needs_loop = True
         self._crashes = crashes and Path(crashes)
