@@ -28,7 +28,11 @@ def add_role_arguments(parser: argparse.ArgumentParser) -> None:
         models.add_argument(f"--{role}-model", metavar="NAME", help="its model on that server")
         models.add_argument(f"--{role}-key-env", metavar="VAR", help="variable with its key")
     calls = models.add_mutually_exclusive_group()
-    calls.add_argument("--record", metavar="FILE", help="keep every model call, to replay the run")
+    calls.add_argument(
+        "--record",
+        metavar="FILE",
+        help="keep every model call, to replay the run or to go on with it",
+    )
     calls.add_argument("--replay", metavar="FILE", help="answer from such a file; asks no server")
 
 

@@ -237,6 +237,8 @@ class RecordingClient:
         if self._endpoint is not None:
             self._recording.hide(self._endpoint)
         self.role: Role = role or (self._endpoint.role if self._endpoint else "policy")
+        if (status := getattr(client, "status", None)) is not None:
+            self.status = status  # of a policy's servers, for whoever watches
 
     def __repr__(self) -> str:
         return f"RecordingClient({self._client!r}, {str(self._recording.path)!r})"

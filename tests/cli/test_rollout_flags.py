@@ -274,3 +274,22 @@ def test_retry_masked_with_the_same_recording_pays_only_for_what_is_new(agentgym
         )
         assert summary["usage"][role]["prompt_tokens"] == paid
     assert summary["usage"]["judge"]["failed_calls"] == 3
+
+
+def test_servers_of_a_recorded_policy_can_be_watched(tmp_path):
+    from agentgym.client import Endpoint
+    from agentgym.clients import BalancedClient, RecordingClient
+
+    servers = [Endpoint(base_url=f"http://{name}/v1", model="m") for name in "ab"]
+    recorded = RecordingClient(BalancedClient(servers), tmp_path / "calls.jsonl")
+    assert len(recorded.status()) == 2
+
+
+def test_collector_that_is_not_there_costs_no_episode(
+    agentgym_command, server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    code, _, err = agentgym_command(*desk(server, tmp_path, "-n", "2", "--otel", "--quiet"))
+    assert code == 0, err
+    assert len(list(read_traces(tmp_path / "x/traces.jsonl"))) == 2
