@@ -288,12 +288,12 @@ def main() -> None:
                 return await measure(ask, close, count=args.n, concurrency=args.concurrency)
 
             figures[name] = asyncio.run(run())
-        lag = asyncio.run(measure_lag(urls, in_flight=1000, turns=5))
+        lag = asyncio.run(measure_lag(urls, in_flight=1000, turns=3))
         # Python's default looks for cycles after every 700 objects, and a request has 150.
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
-        calm = asyncio.run(measure_lag(urls, in_flight=1000, turns=5))
+        calm = asyncio.run(measure_lag(urls, in_flight=1000, turns=3))
         queue = asyncio.run(
             measure_queue(urls, count=args.queued, slots=args.concurrency, delay_s=args.delay)
         )
