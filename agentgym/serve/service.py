@@ -63,9 +63,11 @@ class Service:
     async def drain(self) -> None:
         """Take nothing more, and wait for the episodes in flight, as long as the config says."""
         self.ready = False
+        self.sessions.begin_no_more()
         try:
             async with asyncio.timeout(self.config.drain_s):
                 await self.jobs.drain()
+                await self.sessions.settled()
         except TimeoutError:
             logger.warning("episodes are still in flight; they are played again later")
 

@@ -59,6 +59,7 @@ class Session:
         source: Gives what makes the env; it may block, and refuse.
         limits: The service's.
         clock: Seconds, for what is idle.
+        admit: Called before an episode begins; refuses it with a `ServiceFault`.
         on_stuck: Gets the thread of an env that was left behind in a call.
     """
 
@@ -71,6 +72,7 @@ class Session:
         source: Callable[[], EnvSource],
         limits: SessionLimits,
         clock: Callable[[], float],
+        admit: Callable[[], None],
         on_stuck: Callable[[SessionThread | None], None],
     ) -> None:
         self.session_id = session_id
@@ -84,6 +86,7 @@ class Session:
         self._source: EnvSource | None = None
         self._limits = limits
         self._clock = clock
+        self._admit = admit
         self._on_stuck = on_stuck
         self._used = clock()
         self._created_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -167,12 +170,13 @@ class Session:
     # --- playing ------------------------------------------------------------------------------
 
     async def make(self) -> None:
-        """Make the environment.
+        """Make the environment, if there is none.
 
         Raises:
             ServiceFault: If it can't be made.
         """
-        await self._once(("make",), self._make)
+        if self._env is None:
+            await self._once(("make",), self._make)
 
     async def reset(self, ask: ResetEpisode) -> EpisodeStart:
         """Start an episode.
@@ -248,6 +252,10 @@ class Session:
             ("truncate", episode.number, ask.reason), lambda: self._cut(episode, ask)
         )
 
+    async def settled(self) -> None:
+        """Wait until nothing is being done."""
+        await self._work.wait()
+
     async def aclose(self) -> None:
         """Stop what is being done, and close the environment."""
         if not await self._work.stop(self._limits.close_timeout_s):
@@ -306,6 +314,7 @@ class Session:
         return self._source
 
     async def _reset(self, ask: ResetEpisode, key: Key) -> EpisodeStart:
+        self._admit()
         await self._make()  # anew, if the last episode broke it
         env = self._env
         assert env is not None

@@ -179,9 +179,17 @@ class Sessions:
             await asyncio.wait({reaper})
             await self.aclose()
 
+    def begin_no_more(self) -> None:
+        """Make no further session, and begin no further episode."""
+        self._draining = True
+
+    async def settled(self) -> None:
+        """Wait for the requests in progress."""
+        await asyncio.gather(*(session.settled() for session in self._open.values()))
+
     async def aclose(self) -> None:
         """Close every session, and make no further ones."""
-        self._draining = True
+        self.begin_no_more()
         rest = list(self._open.values())
         self._closed += len(rest)
         await asyncio.gather(*(self._drop(session) for session in rest))
@@ -200,6 +208,7 @@ class Sessions:
             source=lambda: self._source(ask),
             limits=self.limits,
             clock=self._clock,
+            admit=self._check_state,
             on_stuck=self._left_behind,
         )
         session.key, session.made_by = ask.key, _identity(ask)
@@ -229,22 +238,31 @@ class Sessions:
         Raises:
             ServiceFault: 429 or 503.
         """
-        fault = None
         most = caller.quota.sessions
-        if self._draining:
-            fault = ServiceFault(503, "draining", "the service is stopping", retry_after_s=10)
-        elif len(self.of(caller.name)) >= most:
-            text = f"you have {most} sessions open, which is the most; close one"
-            fault = ServiceFault(429, "too_many_sessions", text, retry_after_s=_RETRY_AFTER_S)
-        elif len(self._open) >= self.limits.max_sessions:
-            text = f"all {self.limits.max_sessions} sessions of the service are taken; try later"
-            fault = ServiceFault(503, "no_room", text, retry_after_s=_RETRY_AFTER_S)
-        elif self._still_stuck() > self.limits.max_stuck:
-            text = "too many environments hang in a call; the service needs a look"
-            fault = ServiceFault(503, "envs_stuck", text, retry_after_s=60)
-        if fault is not None:
+        try:
+            self._check_state()
+            if len(self.of(caller.name)) >= most:
+                text = f"you have {most} sessions open, which is the most; close one"
+                raise ServiceFault(429, "too_many_sessions", text, retry_after_s=_RETRY_AFTER_S)
+            if len(self._open) >= self.limits.max_sessions:
+                most = self.limits.max_sessions
+                text = f"all {most} sessions of the service are taken; try later"
+                raise ServiceFault(503, "no_room", text, retry_after_s=_RETRY_AFTER_S)
+        except ServiceFault:
             self._refused += 1
-            raise fault
+            raise
+
+    def _check_state(self) -> None:
+        """Refuse whatever is new while the service stops, or too many envs hang.
+
+        Raises:
+            ServiceFault: 503.
+        """
+        if self._draining:
+            raise ServiceFault(503, "draining", "the service is stopping", retry_after_s=10)
+        if self._still_stuck() > self.limits.max_stuck:
+            text = "too many environments hang in a call; the service needs a look"
+            raise ServiceFault(503, "envs_stuck", text, retry_after_s=60)
 
     async def _drop(self, session: Session) -> None:
         """Take a session out at once, and close its env whatever becomes of the caller."""

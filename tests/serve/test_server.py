@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from serving import config_for_tests
+from serving import COUNTER, Client, config_for_tests, serving
 
 from agentgym.serve.server import ServiceServer
 
@@ -16,3 +16,10 @@ def test_answers_on_a_kept_connection_wait_for_no_acknowledgement():
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.service.store.close()
+
+
+async def test_a_service_that_drains_gives_out_no_session():
+    async with serving() as server, Client(server.url) as client:
+        await server.service.drain()
+        status, told = await client.ask("POST", "/v1/sessions", {"env": COUNTER})
+    assert (status, told["error"]["code"]) == (503, "draining")

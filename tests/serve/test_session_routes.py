@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 
+import gymnasium
 import httpx
 import pytest
 from session_stage import Clock, StageEnv, app_of, call, register
@@ -274,3 +275,31 @@ async def test_hundred_episodes_of_every_env_show_no_internals(service, env_id):
         leaked = {text for text in hidden for page in seen if text in page}
         assert leaked == set(), (env_id, seed, leaked)
     assert looked_for  # else there was nothing to find
+
+
+class SlowStart(StageEnv):
+    """Waits in `reset` until the gate is opened."""
+
+    async def start(self, task):
+        await self.gate.wait()
+        return await super().start(task)
+
+
+gymnasium.register("stage/SlowStart-v0", SlowStart)
+
+
+async def test_a_creation_sent_again_while_its_reset_goes_on_waits_for_it(service):
+    """The first request's client gave up waiting; the second gets that session, not `busy`."""
+    ask = {"env": "stage/SlowStart-v0", "key": "k", "reset": {"seed": 1, "episode": 1}}
+    StageEnv.made.clear()
+    first = asyncio.create_task(service.post("/sessions", json=ask))
+    while not any(session.env and session.busy for session in service.sessions.of("me")):
+        await asyncio.sleep(0)
+    again = asyncio.create_task(service.post("/sessions", json=ask))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not again.done()
+    StageEnv.made[0].gate.set()
+    views = [(await answer).json() for answer in (first, again)]
+    assert views[0]["session_id"] == views[1]["session_id"]
+    assert [view["episode"] for view in views] == [1, 1]

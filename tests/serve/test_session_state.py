@@ -320,7 +320,7 @@ async def test_hundred_thread_bound_envs_at_once():
 
 
 async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
-    sessions = with_limits(step_timeout_s=0.05, max_stuck=0)
+    sessions = with_limits(step_timeout_s=0.05, max_stuck=1)
     before = {*threading.enumerate()}
     session = await playing(sessions, AFFINE)
     (stuck,) = {*threading.enumerate()} - before
@@ -328,13 +328,17 @@ async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     assert result.masked
     assert result.reward is None
     assert (sessions.status().stuck, sessions.status().abandoned) == (1, 1)
-    assert (await refused(sessions.create(AFFINE, ME))).code == "envs_stuck"
     assert (await session.reset(ResetEpisode())).episode == 2  # in another thread
+    await session.step(TakeTurn(turn=0, action=4))
+    assert sessions.status().stuck == 2
+    for asked_for in (sessions.create(AFFINE, ME), session.reset(ResetEpisode())):
+        assert (await refused(asked_for)).code == "envs_stuck"
     Affine.block.set()
     await asyncio.to_thread(stuck.join, 10)
-    assert sessions.status().stuck == 0
-    assert Affine.closed == [True]
-    assert sessions.status().abandoned == 1
+    while sessions.status().stuck:
+        await asyncio.sleep(0)
+    assert Affine.closed == [True, True]
+    assert sessions.status().abandoned == 2
     await sessions.aclose()
 
 

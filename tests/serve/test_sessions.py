@@ -29,7 +29,7 @@ from agentgym.roles import Roles
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import CreateSession, TakeTurn
+from agentgym.serve.session_schema import CreateSession, ResetEpisode, TakeTurn
 from agentgym.serve.sessions import Sessions
 from agentgym.simulators.user import HostedUser
 
@@ -56,6 +56,24 @@ async def sessions(clock):
     made = Sessions(SessionLimits(max_sessions=4, idle_ttl_s=60), clock=clock)
     yield made
     await made.aclose()
+
+
+async def test_a_service_that_drains_begins_nothing_and_lets_a_turn_in_progress_finish(sessions):
+    session = await playing(sessions)
+    turn = asyncio.create_task(
+        session.step(TakeTurn(turn=0, action=call("wait_at_gate", text="last")))
+    )
+    await asked(session)
+    sessions.begin_no_more()
+    settled = asyncio.create_task(sessions.settled())
+    other = await refused(sessions.create(STAGE, ME))
+    assert (other.code, other.status, other.retry_after_s is not None) == ("draining", 503, True)
+    assert not settled.done()
+    StageEnv.made[0].gate.set()
+    assert (await turn).turn == 1
+    await settled
+    assert (await refused(session.reset(ResetEpisode()))).code == "draining"
+    assert (await session.step(TakeTurn(turn=1, action=call("note", text="on")))).turn == 2
 
 
 # --- slots --------------------------------------------------------------------------------------
