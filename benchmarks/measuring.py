@@ -7,16 +7,18 @@ environment's steps, traces on disk and accounting in it.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import os
 import platform
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +70,31 @@ def rss_kb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024
 
 
+class _MallInfo(ctypes.Structure):
+    """What glibc's `mallinfo2` returns; bytes in use are all that is wanted of it."""
+
+    _fields_ = tuple((f"f{k}", ctypes.c_size_t) for k in range(10))
+    in_use = property(lambda self: self.f7 + self.f4)  # in the heap, and mapped by themselves
+
+
+def malloc_kb() -> float:
+    """What is allocated outside of Python's small objects, KB; what is free isn't in it."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):  # another C library, or an old one
+        return 0.0
+    mallinfo.restype = _MallInfo
+    return float(mallinfo().in_use / 1024)
+
+
 def resources() -> dict[str, int]:
-    """What this process and its loop hold at the moment."""
+    """What this process and its loop hold at the moment.
+
+    Memory that is free and that glibc hasn't given back is nobody's, so it is given back first.
+    """
     gc.collect()
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
     links = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
@@ -80,6 +104,8 @@ def resources() -> dict[str, int]:
     sockets = sum(link.startswith("socket:") for link in links)
     return {
         "rss_kb": round(rss_kb()),
+        "malloc_kb": round(malloc_kb()),
+        "blocks": sys.getallocatedblocks(),
         "tasks": len(asyncio.all_tasks()),
         "threads": threading.active_count(),
         "sockets": sockets,

@@ -83,7 +83,14 @@ def test_the_soak_would_notice_what_is_kept(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import soak
 
-    held = {"rss_kb": 70_000, "tasks": 1, "threads": 1, "sockets": 10, "files": 9}
+    held = {
+        "rss_kb": 70_000,
+        "blocks": 300_000,
+        "tasks": 1,
+        "threads": 1,
+        "sockets": 10,
+        "files": 9,
+    }
     clean = [{"episodes": 500 * k, **held} for k in range(1, 6)]
 
     def found(**last):
@@ -92,5 +99,13 @@ def test_the_soak_would_notice_what_is_kept(monkeypatch):
         return soak.leaks(data, concurrency=128)
 
     assert found() == []
-    for kept in ({"rss_kb": 80_000}, {"tasks": 2}, {"threads": 3}, {"sockets": 400}, {"files": 10}):
-        assert len(found(**kept)) == 1, kept
+    for name, more in {
+        "rss_kb": 80_000,
+        "malloc_kb": 16_000,
+        "blocks": 310_000,
+        "tasks": 2,
+        "threads": 3,
+        "sockets": 400,
+        "files": 10,
+    }.items():
+        assert len(found(**{name: more})) == 1, name
