@@ -49,6 +49,7 @@ class SharedStages:
     def hand_out(self) -> None:
         """Give free places to those who wait, the client with the fewest first."""
         while self.taken.total() < self.places:
+            self._waiters = [waiter for waiter in self._waiters if not waiter.ready.done()]
             able = [waiter for waiter in self._waiters if waiter.seat.has_room]
             if not able:
                 return
@@ -66,9 +67,7 @@ class SharedStages:
         try:
             await waiter.ready
         except asyncio.CancelledError:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            elif not waiter.ready.cancelled():  # was given one just now
+            if waiter.ready.done() and not waiter.ready.cancelled():  # was given one just now
                 self.give_back(seat)
             raise
 

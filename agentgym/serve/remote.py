@@ -33,8 +33,8 @@ from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress, Ticking, progress_for
 from agentgym.rollout.request import EpisodeRequest
+from agentgym.rollout.requests import Requests
 from agentgym.rollout.retry import Retry
-from agentgym.rollout.run import Requests
 from agentgym.rollout.status import EngineStatus, EpisodeCounts
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.serve.remote_http import ServiceClient, error_of
@@ -217,6 +217,7 @@ class RemoteEngine:
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         finally:
+            run.close()
             del self._runs[run]
             self._progress.end()
             emit(None)
@@ -242,6 +243,8 @@ class _Run:
         self._http = http
         self.total = len(requests) if isinstance(requests, Sized) else None
         self._requests = _each(requests)
+        self._coming: asyncio.Task[EpisodeRequest | None] | None = None
+        self._taken = 0
         self._exhausted = False
         self._path = ""
         self.job: JobStatus | None = None
@@ -318,19 +321,38 @@ class _Run:
                 return
 
     async def _take(self, count: int) -> list[dict[str, Any]]:
-        """The next requests; fewer if there are no more."""
+        """The next requests, as far as the source has them; waits for the first one."""
         chunk: list[dict[str, Any]] = []
-        while len(chunk) < count and not self._exhausted and not self.draining.is_set():
-            try:
-                request = await anext(self._requests)
-            except StopAsyncIteration:
-                self._exhausted = True
-            else:
+        while len(chunk) < count and not self._exhausted:
+            if not await self._is_there(wait=not chunk):
+                break
+            assert self._coming is not None
+            request, self._coming = self._coming.result(), None
+            self._exhausted = request is None
+            if request is not None:
                 chunk.append(request.model_dump(mode="json", exclude_defaults=True))
-            if self.total is not None and len(chunk) == self.total:
-                self._exhausted = True
+            self._taken += request is not None
+            self._exhausted = self._exhausted or self._taken == self.total
         self._exhausted = self._exhausted or self.draining.is_set()
         return chunk
+
+    async def _is_there(self, *, wait: bool) -> bool:
+        """Whether the source has come up with its next request; not if the run is drained."""
+        if self._coming is None:
+            self._coming = asyncio.create_task(_next(self._requests))
+            await asyncio.sleep(0)  # a source that needn't wait has it then
+        if wait and not self._coming.done():
+            drained = asyncio.create_task(self.draining.wait())
+            try:
+                await asyncio.wait([self._coming, drained], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                drained.cancel()
+        return self._coming.done() and not self.draining.is_set()
+
+    def close(self) -> None:
+        """Ask the source for nothing more."""
+        if self._coming is not None:
+            self._coming.cancel()
 
     async def _watch(self, ticking: Ticking | None) -> None:
         """Hear now and then how the job is doing."""
@@ -441,6 +463,10 @@ async def _each(requests: Requests) -> AsyncIterator[EpisodeRequest]:
     else:
         for request in requests:
             yield request
+
+
+async def _next(requests: AsyncIterator[EpisodeRequest]) -> EpisodeRequest | None:
+    return await anext(requests, None)
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -91,6 +91,20 @@ async def test_cancelled_waiters_leave_nothing_behind(given):
     assert mine.waiting == 0
 
 
+async def test_place_is_not_given_to_who_was_cancelled_a_moment_ago():
+    shared = SharedStages(ONE)
+    mine, yours = seat(shared, "me"), seat(shared, "you")
+    await mine.acquire()
+    await mine.acquire()
+    gone = asyncio.create_task(yours.acquire())
+    await settle()
+    gone.cancel()
+    mine.release()  # before the cancelled one has run
+    await asyncio.wait_for(mine.acquire(), 1)
+    await asyncio.gather(gone, return_exceptions=True)
+    assert shared.taken["you"] == 0
+
+
 async def test_nobody_is_admitted_while_the_judges_are_behind():
     shared = SharedStages(Limits(concurrency=4, eval_concurrency=1, backlog=1))
     mine = seat(shared, "me")
