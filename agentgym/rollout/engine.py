@@ -205,10 +205,15 @@ class Engine:
 
     async def aclose(self) -> None:
         """Cancel what is carried, and close the environments that were kept for reuse."""
-        states = list(self._by_loop.values())
+        states = list(self._by_loop.items())
         self._by_loop.clear()
-        for here in states:
-            await asyncio.gather(*(run.cancel() for run in here.carried))
+        for loop, here in states:
+            for run in here.carried:
+                if loop is asyncio.get_running_loop():
+                    await run.cancel()
+                    continue
+                with suppress(RuntimeError):  # the loop was closed, and its tasks are gone
+                    loop.call_soon_threadsafe(run.cancel_soon)
             await here.backend.aclose()
 
     def close(self) -> None:

@@ -123,6 +123,10 @@ class Run:
         await asyncio.gather(*(run._task for run in self._members), return_exceptions=True)
         return []
 
+    def cancel_soon(self) -> None:
+        """End a carried run, without waiting for it."""
+        self._task.cancel()
+
     async def cancel(self) -> None:
         """End a carried run."""
         self._task.cancel()

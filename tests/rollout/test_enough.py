@@ -338,6 +338,21 @@ async def test_closing_the_engine_cancels_what_is_carried():
     assert maker.all_closed
 
 
+def test_engine_is_closed_from_another_loop_than_it_carries_on():
+    gate = Gate()
+    engine = Engine(CounterEnv, client=ScriptedClient(gate))
+
+    async def carry() -> None:
+        await read(engine, tasks(1, 2), enough=Enough(episodes=1, **CARRY))
+        assert len(engine.carried) == 1
+        await asyncio.to_thread(engine.close)
+        await settle()
+
+    asyncio.run(carry())
+    assert gate.cancelled == 1
+    assert engine.carried == ()
+
+
 async def test_leaving_the_next_run_early_cancels_what_is_carried_too():
     gate = Gate()
     engine = Engine(CounterEnv, client=ScriptedClient(gate))
