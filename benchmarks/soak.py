@@ -111,7 +111,8 @@ def page(data: dict[str, Any]) -> str:
     columns = (
         "episodes",
         "memory, MB",
-        "blocks of Python objects",
+        "of it by malloc, MB",
+        "Python's blocks",
         "tasks",
         "threads",
         "sockets",

@@ -85,6 +85,7 @@ def test_the_soak_would_notice_what_is_kept(monkeypatch):
 
     held = {
         "rss_kb": 70_000,
+        "malloc_kb": 15_000,
         "blocks": 300_000,
         "tasks": 1,
         "threads": 1,
