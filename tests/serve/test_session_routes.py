@@ -280,7 +280,10 @@ async def test_hundred_episodes_of_every_env_show_no_internals(service, env_id):
 class SlowStart(StageEnv):
     """Waits in `reset` until the gate is opened."""
 
+    there = asyncio.Event()
+
     async def start(self, task):
+        SlowStart.there.set()
         await self.gate.wait()
         return await super().start(task)
 
@@ -293,8 +296,7 @@ async def test_a_creation_sent_again_while_its_reset_goes_on_waits_for_it(servic
     ask = {"env": "stage/SlowStart-v0", "key": "k", "reset": {"seed": 1, "episode": 1}}
     StageEnv.made.clear()
     first = asyncio.create_task(service.post("/sessions", json=ask))
-    while not any(session.env and session.busy for session in service.sessions.of("me")):
-        await asyncio.sleep(0)
+    await SlowStart.there.wait()
     again = asyncio.create_task(service.post("/sessions", json=ask))
     for _ in range(100):
         await asyncio.sleep(0)

@@ -323,7 +323,6 @@ async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     sessions = with_limits(step_timeout_s=0.05, max_stuck=1)
     before = {*threading.enumerate()}
     session = await playing(sessions, AFFINE)
-    (stuck,) = {*threading.enumerate()} - before
     result = await session.step(TakeTurn(turn=0, action=4))
     assert result.masked
     assert result.reward is None
@@ -334,9 +333,9 @@ async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     for asked_for in (sessions.create(AFFINE, ME), session.reset(ResetEpisode())):
         assert (await refused(asked_for)).code == "envs_stuck"
     Affine.block.set()
-    await asyncio.to_thread(stuck.join, 10)
-    while sessions.status().stuck:
-        await asyncio.sleep(0)
+    for stuck in {*threading.enumerate()} - before:
+        await asyncio.to_thread(stuck.join, 10)
+    assert sessions.status().stuck == 0
     assert Affine.closed == [True, True]
     assert sessions.status().abandoned == 2
     await sessions.aclose()
