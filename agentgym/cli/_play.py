@@ -60,7 +60,9 @@ class Play:
         Returns:
             Whether the user ended it before everything was played.
         """
-        with self._models(requests) as recording:
+        from agentgym.rollout import collecting_seldom
+
+        with collecting_seldom(), self._models(requests) as recording:
             return asyncio.run(self._play(requests, recording))
 
     @contextmanager

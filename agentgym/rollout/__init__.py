@@ -4,6 +4,7 @@ from agentgym.rollout.canary import Canary, CanaryCheck
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.engine import Engine
 from agentgym.rollout.enough import Enough
+from agentgym.rollout.garbage import collecting_seldom
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.progress import Progress
 from agentgym.rollout.request import EpisodeRequest, derived_seed
@@ -25,6 +26,7 @@ __all__ = [
     "Retry",
     "Stages",
     "Summary",
+    "collecting_seldom",
     "derived_seed",
     "summarize",
 ]

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 
 from agentgym.errors import ConfigError
+from agentgym.rollout import collecting_seldom
 from agentgym.serve.app import create_app
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.service import Service
@@ -126,4 +127,5 @@ def serve(config: ServiceConfig, *, announce: Any = None) -> None:
     server = ServiceServer(config)
     if announce is not None:
         announce(server)
-    asyncio.run(server.run_until_stopped())
+    with collecting_seldom():
+        asyncio.run(server.run_until_stopped())

@@ -8,7 +8,7 @@ from pathlib import Path
 from contest import Contest, measured
 
 from agentgym.client import Endpoint, SamplingParams
-from agentgym.rollout import Engine, EpisodeRequest, Limits
+from agentgym.rollout import Engine, EpisodeRequest, Limits, collecting_seldom
 from agentgym.testing.fleet import ReplicaSpec, WorkloadEnv
 from agentgym.traces import TraceWriter
 
@@ -41,4 +41,5 @@ async def main() -> None:
     assert sum(len(trace.turns) for trace in traces) == contest.turns
 
 
-asyncio.run(main())
+with collecting_seldom():  # as the commands do
+    asyncio.run(main())

@@ -1,0 +1,40 @@
+"""Python's garbage collector during a rollout."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from agentgym.rollout import collecting_seldom
+
+
+class Knot:
+    """An object that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_thresholds_are_given_back_whatever_happens() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ZeroDivisionError), collecting_seldom():
+        assert gc.get_threshold()[0] > before[0]
+        raise ZeroDivisionError
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_thrown_away_inside_is_still_collected() -> None:
+    with collecting_seldom():
+        gone = weakref.ref(Knot())
+        assert gone() is not None
+        gc.collect()
+        assert gone() is None
+
+
+def test_what_was_thrown_away_before_is_collected_rather_than_kept() -> None:
+    gone = weakref.ref(Knot())
+    with collecting_seldom():
+        assert gone() is None
