@@ -2,38 +2,42 @@
 
 A conversation grows by two messages or so from turn to turn. Writing all of it each time makes the
 work of an episode quadratic in its length, and for long ones most of what a request costs. So what
-was written is kept by session and used again wherever the message is still the same; it is compared
-with a copy, since nothing keeps a caller from changing a message where it stands.
+was written is kept by session and used again wherever the message is still the same. "The same" is
+what is written the same way: `==` takes 1 for True and 1.0, and knows no order of keys; and nothing
+keeps a caller from changing a message where it stands. So what is compared are prints of values.
 """
 
 from __future__ import annotations
 
-import itertools
+import marshal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from agentgym.client import Dialect
-from agentgym.clients.wire import replayed, written
+from agentgym.clients.wire import replayed, sent_fields, written
 from agentgym.clients.written import Written
 from agentgym.types import Message, ToolSpec
 
 _MOST_BYTES = 256 << 20
 _MOST_TOOL_LISTS = 16
 _STALE_S = 600.0
-_COPY_BYTES = 400
-"""About what the copy of a message takes beside its texts, which it shares."""
+_PRINT_BYTES = 200
+"""About what a message's print takes beside its texts, which it shares."""
+
+_Print: TypeAlias = str | bytes | None
 
 
 class _Conversation:
     """One session's messages and their JSON."""
 
-    __slots__ = ("messages", "pieces", "size", "used_at")
+    __slots__ = ("pieces", "prints", "size", "used_at")
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.prints: list[tuple[_Print, ...] | None] = []
+        """Of what is sent of each message; None where nothing tells whether it has changed."""
         self.pieces: list[bytes] = []
         self.size = 0
         self.used_at = 0.0
@@ -49,11 +53,11 @@ class Prompts:
 
     def __init__(self, dialect: Dialect, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._dialect = dialect
+        self._fields = sent_fields(dialect)
         self._clock = clock
         self._sessions: OrderedDict[str, _Conversation] = OrderedDict()
         self._size = 0
-        self._numbers = itertools.count()
-        self._tools: OrderedDict[int, tuple[Any, Written]] = OrderedDict()
+        self._tools: OrderedDict[_Print, Written] = OrderedDict()
         # Reentrant: the garbage collector may end an episode, and so release it, in here.
         self._lock = threading.RLock()
 
@@ -84,15 +88,18 @@ class Prompts:
             BadReply: If it can't be written as JSON.
         """
         listed = list(tools)
+        try:
+            print_ = _print_of(listed)
+        except ValueError:
+            return Written([written(listed)])
         with self._lock:
-            for key, (known, text) in reversed(self._tools.items()):
-                if known == listed:
-                    self._tools.move_to_end(key)
-                    return text
-            text = Written([written(listed)])
-            self._tools[next(self._numbers)] = (_copied(listed), text)
-            if len(self._tools) > _MOST_TOOL_LISTS:
-                self._tools.popitem(last=False)
+            text = self._tools.get(print_)
+            if text is None:
+                text = self._tools[print_] = Written([written(listed)])
+                if len(self._tools) > _MOST_TOOL_LISTS:
+                    self._tools.popitem(last=False)
+            else:
+                self._tools.move_to_end(print_)
             return text
 
     def forget(self, session: str) -> None:
@@ -106,13 +113,20 @@ class Prompts:
     def _renew(self, kept: _Conversation, messages: Sequence[Message]) -> None:
         """Write what is new or has changed."""
         for place, message in enumerate(messages):
-            if place < len(kept.messages):
-                if kept.messages[place] == message:
+            prints = self._prints(message)
+            if place < len(kept.prints):
+                if prints is not None and kept.prints[place] == prints:
                     continue
-                del kept.messages[place:], kept.pieces[place:]
+                del kept.prints[place:], kept.pieces[place:]
             kept.pieces.append(self._write(message))
-            kept.messages.append(_copied(message))
-        del kept.messages[len(messages) :], kept.pieces[len(messages) :]
+            kept.prints.append(prints)
+        del kept.prints[len(messages) :], kept.pieces[len(messages) :]
+
+    def _prints(self, message: Message) -> tuple[_Print, ...] | None:
+        try:
+            return tuple(_print_of(message.get(field)) for field in self._fields)
+        except ValueError:
+            return None
 
     def _taken(self, session: str) -> _Conversation:
         kept = self._sessions.pop(session, None) or _Conversation()
@@ -121,7 +135,7 @@ class Prompts:
 
     def _put_back(self, session: str, kept: _Conversation) -> None:
         now = self._clock()
-        kept.size = sum(map(len, kept.pieces)) + _COPY_BYTES * len(kept.pieces)
+        kept.size = sum(map(len, kept.pieces)) + _PRINT_BYTES * len(kept.pieces)
         kept.used_at = now
         self._size += kept.size
         self._sessions[session] = kept
@@ -141,10 +155,11 @@ def _listed(items: Sequence[bytes]) -> Written:
     return Written(pieces if items else [b"[]"])
 
 
-def _copied(value: Any) -> Any:
-    """A copy of what JSON can hold; texts are shared."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(item) for item in value)
-    return value
+def _print_of(value: Any) -> _Print:
+    """What two values have in common only where they are written the same way.
+
+    Raises:
+        ValueError: If there is no such thing: it is no plain value, or nested too deeply.
+    """
+    # Version 2 writes no references, so equal values make equal bytes.
+    return value if value is None or isinstance(value, str) else marshal.dumps(value, 2)

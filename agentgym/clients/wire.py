@@ -25,11 +25,12 @@ def replayed(message: Message, dialect: Dialect | None = None) -> Message:
     Reasoning and annotations stay out, except under the field that the dialect names; arguments are
     a JSON string exactly once; content is a string, and beside calls without text what the dialect
     wants.
+
+    Raises:
+        BadReply: If a call's arguments can't be written as JSON.
     """
     dialect = dialect or Dialect()
-    kept: tuple[str, ...] = _REPLAYED
-    if dialect.replay_reasoning != "never" and message.get("role") == "assistant":
-        kept = (*_REPLAYED, dialect.replay_reasoning)
+    kept = sent_fields(dialect) if message.get("role") == "assistant" else _REPLAYED
     sent = {key: message[key] for key in kept if message.get(key) is not None}
     calls = sent.pop("tool_calls", None)
     if calls:
@@ -39,12 +40,22 @@ def replayed(message: Message, dialect: Dialect | None = None) -> Message:
     return sent
 
 
+def sent_fields(dialect: Dialect) -> tuple[str, ...]:
+    """The fields of a message that say what is sent of it."""
+    if dialect.replay_reasoning == "never":
+        return _REPLAYED
+    return (*_REPLAYED, dialect.replay_reasoning)
+
+
 def _replayed_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+        try:
+            arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _not_json(error) from error
     arguments = arguments.strip()
     return {
         "id": _as_text(call.get("id")),
@@ -167,8 +178,12 @@ def written(value: Any) -> bytes:
         except UnicodeEncodeError:
             return _as_json(clean_json(value)).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        text = f"the request can't be written as JSON, so it was not sent: {error}"
-        raise BadReply(text, retryable=False) from error
+        raise _not_json(error) from error
+
+
+def _not_json(error: Exception) -> BadReply:
+    text = f"the request can't be written as JSON, so it was not sent: {error}"
+    return BadReply(text, retryable=False)
 
 
 def check_answered(messages: Sequence[Message]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from agentgym.client import Dialect
 from agentgym.clients import prompts
 from agentgym.clients.prompts import Prompts
+from agentgym.clients.reply import BadReply
 from agentgym.clients.wire import replayed
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -111,12 +113,73 @@ def test_a_tool_list_is_written_once_for_all_and_again_once_it_changes():
     assert len(kept._tools) == 16
 
 
+def called(arguments):
+    call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def assert_sent_as_if_nothing_were_kept(kept, talk, tools):
+    """Compared as text, which tells 1 from True, and has an order of keys."""
+    asked = [replayed(message) for message in talk]
+    assert json.dumps(read(kept.messages("s", talk))) == json.dumps(asked)
+    assert json.dumps(read(kept.tools(tools))) == json.dumps(tools)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": 1.0}),
+        ({"a": 0.0}, {"a": -0.0}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ],
+)
+def test_values_that_are_equal_but_written_differently_are_kept_apart(before, now):
+    kept = Prompts(Dialect())
+    for value in (before, now):
+        talk = [called(value), {"role": "user", "content": [value]}]
+        assert_sent_as_if_nothing_were_kept(kept, talk, [{"function": {"parameters": value}}])
+
+
+def test_what_nothing_tells_a_change_of_is_written_each_time():
+    kept = Prompts(Dialect())
+    function = {"name": "f", "arguments": "{}"}
+    call = {"id": "c", "function": MappingProxyType(function)}
+    talk = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    for name in ("f", "g"):
+        function["name"] = name
+        assert_sent_as_if_nothing_were_kept(kept, talk, [])
+
+
+def test_fields_that_are_not_sent_may_hold_anything(written):
+    deep = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    kept = Prompts(Dialect())
+    for note in (deep, {1, 2}, object()):
+        assert_sent_as_if_nothing_were_kept(kept, [{**TALK[0], "annotations": note}], [])
+    assert len(written) == 1
+
+
+def test_arguments_that_are_no_json_are_a_fault_of_the_request_and_nothing_is_kept_of_it():
+    kept = Prompts(Dialect())
+    for _ in range(2):
+        with pytest.raises(BadReply, match="can't be written as JSON"):
+            kept.messages("s", [TALK[0], called({"a": {1, 2}})])
+    assert read(kept.messages("s", TALK)) == TALK
+
+
 texts = st.text(max_size=5)
-talks = st.lists(st.builds(lambda c: {"role": "user", "content": c}, texts), max_size=4)
+leaves = texts | st.integers(-2, 2) | st.booleans() | st.none() | st.sampled_from([0.0, -0.0, 1.0])
+values = st.recursive(
+    leaves, lambda v: st.lists(v, max_size=2) | st.dictionaries(texts, v, max_size=2), max_leaves=4
+)
+messages = st.builds(lambda c: {"role": "user", "content": c}, values) | st.builds(called, values)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), talks), max_size=8))
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.lists(messages, max_size=4))))
 def test_whatever_came_before_what_is_sent_is_what_was_asked(calls):
     kept = Prompts(Dialect())
     for session, talk in calls:
-        assert read(kept.messages(session, talk)) == talk
+        asked = json.dumps([replayed(message) for message in talk])
+        assert json.dumps(read(kept.messages(session, talk))) == asked
