@@ -15,7 +15,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -44,7 +44,9 @@ _NO_USAGE = Usage(calls=0)
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _WARN_EVERY_S = 30.0
-_ALWAYS_TRIED_AGAIN = (429, 500, 502, 503, 504)
+_BUSY = (429, 500, 502, 503, 504)
+_CUT_AGAIN = 3
+_SILENT_AGAIN = 1
 
 
 @dataclass(eq=False, slots=True)
@@ -56,8 +58,8 @@ class Call:
     """Its place in every queue."""
     deadline: float
     session: str | None
-    only: Collection[int | None] | None = None
-    """The statuses that are tried again, if not all that may pass."""
+    is_hello: bool = False
+    """Whether it is there to show what a user got wrong, which waiting doesn't mend."""
     only_at: str | None = None
     """The server that it is for, if not for any."""
     seat: Any = None
@@ -172,7 +174,8 @@ class CallingClient(Generic[Seat]):
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
         """Make one tiny request to see that endpoint, key and model are right.
 
-        A server that is there but busy is asked again; anything else is told at once.
+        A server that is there but busy is asked again, and so, a few times, is one that cut the
+        connection; anything else is told at once.
 
         Args:
             tools: Sent along, to see that the server takes tools.
@@ -248,7 +251,7 @@ class CallingClient(Generic[Seat]):
         # Some hosted models refuse fewer tokens, and temperature 0.
         hello = [{"role": "user", "content": "Hi"}]
         call = self._call(hello, tools, SamplingParams(max_tokens=16), None)
-        call.only = _ALWAYS_TRIED_AGAIN
+        call.is_hello = True
         return call
 
     def _call(
@@ -323,7 +326,7 @@ class CallingClient(Generic[Seat]):
         pause_s = self._pause_s(failure, call.failures)
         too_late = self._clock() + pause_s >= call.deadline
         hopeless = not failure.retryable or is_overflow(failure)
-        hopeless = hopeless or (call.only is not None and failure.status not in call.only)
+        hopeless = hopeless or (call.is_hello and not _passes(failure, call.failures))
         if hopeless or too_late or not attempts_left:
             raise failure
         if call.failures > 1:
@@ -438,3 +441,16 @@ class CallingClient(Generic[Seat]):
         if not attempt.is_settled:
             cost_usd = max(cost_usd, attempt.reserved.most_usd)
         attempt.reserved.spent_usd = cost_usd
+
+
+def _passes(failure: BadReply, failures: int) -> bool:
+    """Whether what a hello met is worth another one.
+
+    Args:
+        failure: A connection that was there and broke isn't a wrong address; one that was never
+            there may be.
+        failures: So far. A silent server costs a whole time-out each time.
+    """
+    if failure.unknown_bill:
+        return failures <= (_SILENT_AGAIN if failure.status == 408 else _CUT_AGAIN)
+    return failure.status in _BUSY

@@ -11,6 +11,7 @@ import pytest
 from agentgym.client import Endpoint, ModelClient, SamplingParams
 from agentgym.clients import ChatClient
 from agentgym.errors import ConfigError, ContextOverflow, EmptyReply, EndpointError
+from agentgym.testing.quirky import Reply, answer
 from agentgym.types import Usage
 
 ASK = [{"role": "user", "content": "Hi"}]
@@ -370,6 +371,24 @@ async def test_busy_server_is_asked_again_before_a_run(server, make_client, repl
     server.replies = [(503, {"error": {"message": "loading"}}), reply()]
     await make_client().preflight()
     assert len(server.requests) == 2
+
+
+BROKEN = [Reply(cut_after=0), Reply(body=answer(), cut_after=20), Reply(hangs=True)]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=["lost", "cut", "silent"])
+async def test_one_broken_connection_is_no_reason_against_a_run(server, make_client, reply, broken):
+    server.replies = [broken, reply()]
+    await make_client(timeout_s=0.2).preflight()
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("broken", "most"), [*zip(BROKEN, (4, 4, 2), strict=True)])
+async def test_server_that_only_breaks_off_is_told_before_a_run(server, make_client, broken, most):
+    server.replies = [broken]
+    with pytest.raises(EndpointError, match=f"after {most} attempts"):
+        await make_client(timeout_s=0.1, max_retries=10).preflight()
+    assert len(server.requests) == most
 
 
 async def test_answer_that_trickles_runs_into_the_time_out(make_client):
