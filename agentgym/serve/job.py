@@ -336,6 +336,7 @@ class Job:
                 break
             except StoreFull as error:
                 self.error = Fault(code="storage_full", message=str(error))
+                self.changed()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, longest_s)
         self.error = None

@@ -50,7 +50,7 @@ async def test_restart_goes_on_with_what_is_missing(policy, path):
 async def test_ended_jobs_keep_their_traces_over_a_restart(policy, path):
     async with serving(store=path) as server, Client(server.url) as client:
         job_id = await client.submit(policy.url)
-        before = await client.until_over(job_id)
+        before, _ = await client.until_over(job_id)
         cancelled = await client.submit(policy.url)
         await client.ask("POST", f"/v1/jobs/{cancelled}/cancel")
     async with serving(store=path) as server, Client(server.url) as client:
