@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agentgym.clients import calling
+
 _WAIT_S = 60.0
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -89,6 +91,7 @@ def _run(args: list[str], folder: str, largest_file: int | None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    calling._FIRST_PAUSE_S = 0.02  # that there is a pause is tested where the clock is a fake
     from agentgym.cli import main
 
     code = main(args)
