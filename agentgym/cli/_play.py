@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentgym.clients.record import Recording
     from agentgym.rollout import Canary, Engine, Enough, EpisodeRequest, Limits, Retry
     from agentgym.rollout.journal import Journal
+    from agentgym.rollout.status import EngineStatus
     from agentgym.serve.remote import RemoteEngine
 
 
@@ -97,6 +98,7 @@ class Play:
                 self._say_what_runs(metrics_url)
                 async with engine:
                     await self._play_all(engine, requests, left)
+                _say_what_was_dropped(engine.status())
             if journal is not None:
                 self.folder.forget_judged(journal)
         return self.interrupts.signal is not None and bool(left)
@@ -185,6 +187,15 @@ class Play:
         lines += [f"service    {public_url(self.args.service)}"] if self.args.service else []
         lines += [f"metrics    {metrics_url}"] if metrics_url else []
         print("\n".join(line for line in lines if line), file=sys.stderr)
+
+
+def _say_what_was_dropped(status: EngineStatus) -> None:
+    """What was spent on episodes that were cancelled, since no trace tells."""
+    from agentgym.rollout.status import usage_text
+
+    if spent := usage_text(status.dropped_usage):
+        count = status.episodes.dropped
+        print(f"cancelled  {count} episodes, which no trace counts: {spent}", file=sys.stderr)
 
 
 async def _greet(url: str) -> None:

@@ -8,7 +8,7 @@ traces. A backend plays single episodes: in this process (`local`), or on the no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from agentgym.judge import Scoring
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
+from agentgym.types import Usage
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Playing(Protocol):
     @property
     def whereabouts(self) -> Whereabouts:
         """Where it is; kept current."""
+
+    @property
+    def spent(self) -> Mapping[str, Usage]:
+        """What its model calls have cost so far, by role; asked when it was cancelled."""
 
     async def play(self) -> Played:
         """Play it to the end; awaited at most once.

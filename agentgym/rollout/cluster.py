@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agentgym.client import Endpoint
 from agentgym.errors import ConfigError
@@ -26,6 +26,7 @@ from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.source import EnvSource
 from agentgym.rollout.turns import Setting
 from agentgym.rollout.whereabouts import Whereabouts
+from agentgym.types import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,11 @@ class RayPlaying:
     def whereabouts(self) -> Whereabouts:
         """Where it was when its worker last said so."""
         return self._member.whereabouts
+
+    @property
+    def spent(self) -> Mapping[str, Usage]:
+        """What it has cost, as its workers have said."""
+        return self._member.spent
 
     async def play(self) -> Played:
         """Wait for the trace.

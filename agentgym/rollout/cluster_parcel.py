@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,13 @@ class Member:
         """Whether nothing more is expected of it."""
         return self.played.done() or self.arrived is not None
 
+    @property
+    def spent(self) -> dict[str, Usage]:
+        """What it has cost so far, those attempts included that were lost."""
+        if self.arrived is not None:
+            return _cost_of(self.arrived)
+        return _sum(self.usage, *(attempt.usage for attempt in self.lost))
+
     def lose(self, cause: str) -> None:
         """Its worker is gone: note the attempt, and be ready for the next one."""
         cost = self.usage if self.arrived is None else _cost_of(self.arrived)
@@ -73,10 +81,7 @@ class Member:
         """The trace, with the attempts that were lost before it and what they cost."""
         if not self.lost:
             return trace
-        usage = dict(trace.usage)
-        for attempt in self.lost:
-            for role, cost in attempt.usage.items():
-                usage[role] = usage[role] + cost if role in usage else cost
+        usage = _sum(trace.usage, *(attempt.usage for attempt in self.lost))
         return trace.model_copy(
             update={"earlier": (*self.lost, *trace.earlier), "usage": usage},
         )
@@ -152,9 +157,13 @@ class Parcel:
 
 def _cost_of(played: Played) -> dict[str, Usage]:
     """What a result that was held back had cost, those it replaced included."""
+    return _sum(*(trace.usage for trace in (*played.replaced, played.trace)))
+
+
+def _sum(*parts: Mapping[str, Usage]) -> dict[str, Usage]:
     total = Meter()
-    for trace in (*played.replaced, played.trace):
-        for role, usage in trace.usage.items():
+    for part in parts:
+        for role, usage in part.items():
             total.add(role, usage)
     return total.by_role
 

@@ -203,6 +203,8 @@ class RemoteWorker:
 
     def _finish(self, finished: Finished) -> None:
         parcel, member = self._members.pop(finished.key)
+        if finished.trace is None:
+            member.usage = finished.spent
         if (cancelled := self._asked_to_cancel.pop(finished.key, None)) is not None:
             cancelled.set()
         if finished.trace is not None:

@@ -61,6 +61,8 @@ class Finished:
     """Traces of rollouts that it was rolled out in place of."""
     error: str | None = None
     """Why no episode can be played as configured."""
+    spent: dict[str, Usage] = field(default_factory=dict)
+    """What it cost, where there is no trace."""
 
 
 @dataclass
@@ -299,6 +301,8 @@ class RolloutWorker:
             finished.error = str(error)
         finally:  # a cancellation is told, too: the driver waits for it
             playing.over()
+            if finished.trace is None:
+                finished.spent = dict(in_play.meter.by_role)
             self._in_play.pop(key, None)
             self._finished.append(finished)
             self._news.set()

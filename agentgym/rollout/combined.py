@@ -44,7 +44,8 @@ def combined(statuses: Sequence[EngineStatus]) -> EngineStatus:
         turns=sum(status.turns for status in statuses),
         tokens=sum(status.tokens for status in statuses),
         rates=_rates([status.rates for status in statuses]),
-        usage=_usage(statuses),
+        usage=_usage(status.usage for status in statuses),
+        dropped_usage=_usage(status.dropped_usage for status in statuses),
         loop_lag=_worst(lags),
         replicas=tuple(replicas.values()),
         abandoned_threads=max(status.abandoned_threads for status in statuses),
@@ -62,6 +63,7 @@ def history_of(status: EngineStatus) -> EngineStatus:
         turns=status.turns,
         tokens=status.tokens,
         usage=status.usage,
+        dropped_usage=status.dropped_usage,
         histograms=status.histograms,
     )
 
@@ -77,6 +79,7 @@ def _episodes(counts: Sequence[EpisodeCounts]) -> EpisodeCounts:
         masked=_added(each.masked for each in counts),
         truncated=_added(each.truncated for each in counts),
         reruns=sum(each.reruns for each in counts),
+        dropped=sum(each.dropped for each in counts),
         mean_reward=rewards / scored if scored else None,
     )
 
@@ -134,10 +137,10 @@ def _rates(rates: Sequence[Rates]) -> Rates:
     )
 
 
-def _usage(statuses: Sequence[EngineStatus]) -> dict[str, Usage]:
+def _usage(parts: Iterable[dict[str, Usage]]) -> dict[str, Usage]:
     total: dict[str, Usage] = {}
-    for status in statuses:
-        for role, usage in status.usage.items():
+    for part in parts:
+        for role, usage in part.items():
             total[role] = total[role] + usage if role in total else usage
     return total
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agentgym.rollout.status import Waiters, masked_text, waits
 from agentgym.rollout.tally import Sample, Tally, Window
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
+from agentgym.types import Usage
 
 
 class Figures:
@@ -60,6 +61,10 @@ class Figures:
         """Count an episode."""
         self._tally.finish(trace)
 
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """Count an episode that was cancelled."""
+        self._tally.drop(usage)
+
     def look(self, in_flight: Sequence[Whereabouts]) -> None:
         """Take in where the episodes are at the moment."""
         self._in_flight = in_flight
@@ -92,7 +97,8 @@ class Figures:
             f"reward {mean}",
             masked_text(counts.masked),
             f"played again {counts.reruns}" if counts.reruns else "",
-            self._dollars(),
+            _dollars(self._tally.usage),
+            self._dropped(),
             self._queues(),
             self.note,
         )
@@ -122,11 +128,19 @@ class Figures:
             return rates.tokens_per_s
         return self._tally.tokens / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
-    def _dollars(self) -> str:
-        spent = {role: usage.cost_usd for role, usage in self._tally.usage.items()}
-        return ", ".join(f"{role} ${usd:.4g}" for role, usd in spent.items() if usd)
+    def _dropped(self) -> str:
+        """How many were cancelled, and what they had cost."""
+        if not self._tally.dropped:
+            return ""
+        spent = _dollars(self._tally.dropped_usage)
+        return f"dropped {self._tally.dropped}" + (f" ({spent})" if spent else "")
 
     def _queues(self) -> str:
         """How many wait for a slot, by stage."""
         queues = [f"{g.stage} {g.episodes}" for g in self._waits if g.waiting == "slot"]
         return f"queued: {', '.join(queues)}" if queues else ""
+
+
+def _dollars(usage: Mapping[str, Usage]) -> str:
+    spent = {role: used.cost_usd for role, used in usage.items()}
+    return ", ".join(f"{role} ${usd:.4g}" for role, usd in spent.items() if usd)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,6 +31,7 @@ class _Member:
     episode: Episode
     scoring: Scoring
     judged: asyncio.Future[Judged]
+    context: Context
 
 
 @dataclass
@@ -59,7 +61,8 @@ class Seat:
     async def judged(self, episode: Episode, scoring: Scoring) -> Judged:
         """Wait for the siblings, and for the judgement on all."""
         future: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
-        self._group.members.append(_Member(self._sample, episode, scoring, future))
+        member = _Member(self._sample, episode, scoring, future, copy_context())
+        self._group.members.append(member)
         self.leave()
         return await future
 
@@ -138,7 +141,8 @@ class Groups:
         if self._open.get(key) is group:
             del self._open[key]
         if group.members:
-            begin_task(self._tasks, self._settle(group))
+            # On a member's account, whoever made the group complete.
+            begin_task(self._tasks, self._settle(group), group.members[0].context)
 
     async def _settle(self, group: _Group) -> None:
         members = sorted(group.members, key=lambda member: member.sample)

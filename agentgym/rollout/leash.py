@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, Generic, TypeVar
 
 from agentgym.deadline import Deadline
@@ -69,10 +70,18 @@ async def on_leash(
     raise LeftBehind(f"did not stop within {grace_s:g} s")
 
 
-def begin_task(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-    """Begin work in a task group; in one that is being stopped there is nothing more to do."""
+def begin_task(
+    tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None], context: Context | None = None
+) -> None:
+    """Begin work in a task group; in one that is being stopped there is nothing more to do.
+
+    Args:
+        tasks: The group.
+        work: What to do.
+        context: Whose meters and threads it has; None: the caller's.
+    """
     try:
-        tasks.create_task(work)
+        tasks.create_task(work, context=context)
     except RuntimeError:  # the group's refusal
         work.close()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agentgym.judge import Scoring
+from agentgym.metering import Meter, metered
 from agentgym.rollout.backend import Played
 from agentgym.rollout.episode import EpisodeRun
 from agentgym.rollout.failure import last_line
@@ -21,7 +22,7 @@ from agentgym.rollout.turns import Setting
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.threads import Threads, using_threads
 from agentgym.trace import EarlierAttempt, Trace
-from agentgym.types import Episode
+from agentgym.types import Episode, Usage
 
 
 class LocalBackend:
@@ -94,13 +95,14 @@ class LocalPlaying:
         self._admitted = True
         self._earlier: list[EarlierAttempt] = []
         self._replaced: list[Trace] = []
+        self._meter = Meter()
         self.whereabouts = Whereabouts(request.name(request.seed or 0))
         backend.retries.asked()
         backend.playing.add(self)
 
     async def play(self) -> Played:
         """Play it to the end, again where that is allowed."""
-        with using_threads(self._backend.threads):
+        with using_threads(self._backend.threads), metered(self._meter):
             try:
                 while True:
                     run = await self._roll_out()
@@ -117,6 +119,11 @@ class LocalPlaying:
             fatal=None if trace.scored else run.fatal,
             replaced=tuple(self._replaced),
         )
+
+    @property
+    def spent(self) -> Mapping[str, Usage]:
+        """What it has cost so far, all attempts."""
+        return self._meter.by_role
 
     def over(self) -> None:
         """Give up what is held."""

@@ -33,10 +33,10 @@ def _one(value: Callable[[EngineStatus], float]) -> Callable[[EngineStatus], Ite
     return lambda status: [((), value(status))]
 
 
-def _per_role(field: str) -> Callable[[EngineStatus], Iterable[Value]]:
+def _per_role(field: str, *, of: str = "usage") -> Callable[[EngineStatus], Iterable[Value]]:
     return lambda status: [
         ((role,), float(value))
-        for role, usage in status.usage.items()
+        for role, usage in getattr(status, of).items()
         if (value := getattr(usage, field)) is not None
     ]
 
@@ -153,6 +153,29 @@ COUNTERS = (
         "agentgym_cost_dollars",
         "US dollars spent on finished episodes, where the endpoint has prices.",
         _per_role("cost_usd"),
+        ("role",),
+    ),
+    Family(
+        "agentgym_episodes_dropped",
+        "Episodes that were cancelled, and have no trace.",
+        _one(lambda status: status.episodes.dropped),
+    ),
+    Family(
+        "agentgym_dropped_input_tokens",
+        "Input tokens of dropped episodes, cached ones included.",
+        _per_role("prompt_tokens", of="dropped_usage"),
+        ("role",),
+    ),
+    Family(
+        "agentgym_dropped_output_tokens",
+        "Output tokens of dropped episodes, reasoning included.",
+        _per_role("completion_tokens", of="dropped_usage"),
+        ("role",),
+    ),
+    Family(
+        "agentgym_dropped_cost_dollars",
+        "US dollars spent on dropped episodes, where the endpoint has prices.",
+        _per_role("cost_usd", of="dropped_usage"),
         ("role",),
     ),
     Family(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from agentgym.client import Endpoint, public_url
 from agentgym.rollout.backend import Backend
 from agentgym.rollout.limits import Limits
-from agentgym.rollout.progress import Noting, Progress, Ticking
+from agentgym.rollout.progress import Dropping, Noting, Progress, Ticking
 from agentgym.rollout.stage_figures import SeenStages, StageFigures, figures_of
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.status import (
@@ -36,6 +36,7 @@ from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
 from agentgym.rollout.watch import LoopWatch, StuckWatch
 from agentgym.threads import abandoned
 from agentgym.trace import Trace
+from agentgym.types import Usage
 
 TICK_S = 1.0
 """Between two looks at a run, seconds."""
@@ -106,6 +107,12 @@ class Observer:
         """An episode is over; see `Progress`."""
         self._tally.finish(trace)
         self._shown.finish(trace)
+
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """An episode was cancelled; see `Dropping`."""
+        self._tally.drop(usage)
+        if isinstance(self._shown, Dropping):
+            self._shown.drop(usage)
 
     def note(self, text: str) -> None:
         """A remark to show; see `Noting`."""
@@ -190,6 +197,7 @@ class Observer:
             tokens=tally.tokens,
             rates=self._window.rates(now),
             usage=dict(tally.usage),
+            dropped_usage=dict(tally.dropped_usage),
             loop_lag=self._lags.lag(overdue_s=self._overdue_s),
             replicas=self._replicas(),
             abandoned_threads=abandoned(),

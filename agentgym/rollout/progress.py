@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Protocol, runtime_checkable
 
 from agentgym.rollout.figures import Figures
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
+from agentgym.types import Usage
 
 
 @runtime_checkable
@@ -46,6 +47,18 @@ class Ticking(Protocol):
 
         Args:
             in_flight: Where each episode is that has begun and isn't over.
+        """
+
+
+@runtime_checkable
+class Dropping(Protocol):
+    """A progress that also hears of episodes that were cancelled."""
+
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """An episode was cancelled, and has no trace.
+
+        Args:
+            usage: What it had cost, by role.
         """
 
 
@@ -115,6 +128,10 @@ class LineProgress:
         self._figures.add(trace)
         if self._is_time():
             self._write()
+
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """Count an episode that was cancelled."""
+        self._figures.drop(usage)
 
     def note(self, text: str) -> None:
         """Show a remark in the lines to come."""
@@ -187,6 +204,11 @@ class LiveProgress:
     def finish(self, trace: Trace) -> None:
         """Count an episode."""
         self._figures.add(trace)
+        self._draw()
+
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """Count an episode that was cancelled."""
+        self._figures.drop(usage)
         self._draw()
 
     def note(self, text: str) -> None:

@@ -115,13 +115,15 @@ class Run:
         Returns:
             The runs that go on, if this one ended with enough and carries.
         """
-        self._observer.end()
-        if self._has_enough and self._carries and self._error is None:
-            return [run for run in self._members if run._has_more]
-        for member in self._members:
-            member._task.cancel()
-        await asyncio.gather(*(run._task for run in self._members), return_exceptions=True)
-        return []
+        try:
+            if self._has_enough and self._carries and self._error is None:
+                return [run for run in self._members if run._has_more]
+            for member in self._members:
+                member._task.cancel()
+            await asyncio.gather(*(run._task for run in self._members), return_exceptions=True)
+            return []
+        finally:
+            self._observer.end()
 
     def cancel_soon(self) -> None:
         """End a carried run, without waiting for it."""
@@ -272,7 +274,8 @@ class Run:
 
     def _forget(self, playing: Playing) -> None:
         playing.over()
-        self._playing.pop(playing, None)
+        if self._playing.pop(playing, None) is not None:
+            self._observer.drop(playing.spent)
 
     async def _play_one(self, playing: Playing, request: EpisodeRequest) -> None:
         played = await playing.play()

@@ -136,6 +136,8 @@ class EpisodeCounts(Record):
     reruns: int = 0
     """Attempts of finished episodes that something other than the policy broke, and that were
     therefore made again."""
+    dropped: int = 0
+    """Episodes that were cancelled, and have no trace."""
     mean_reward: Finite | None = None
     """Over the scored ones."""
 
@@ -196,6 +198,8 @@ class EngineStatus(Record):
     rates: Rates = Rates()
     usage: dict[str, Usage] = Field(default_factory=dict)
     """Tokens and dollars per role, of finished episodes."""
+    dropped_usage: dict[str, Usage] = Field(default_factory=dict)
+    """What the dropped ones had cost: it was spent, and stands in no trace."""
     loop_lag: LoopLag | None = None
     """None before it was measured."""
     replicas: tuple[dict[str, Any], ...] = ()
@@ -214,6 +218,7 @@ class EngineStatus(Record):
             " · ".join(_stage_text(stage) for stage in self.stages),
             _speed_line(self),
             usage_text(self.usage),
+            _dropped_line(self),
             replicas_text(self.replicas),
             "oldest: " + "; ".join(map(str, self.oldest[:3])) if self.oldest else "",
         )
@@ -291,6 +296,13 @@ def _episodes_line(status: EngineStatus) -> str:
     if episodes.mean_reward is not None:
         parts.append(f"reward {episodes.mean_reward:.3f}")
     return " · ".join(part for part in parts if part)
+
+
+def _dropped_line(status: EngineStatus) -> str:
+    if not status.episodes.dropped:
+        return ""
+    spent = usage_text(status.dropped_usage)
+    return f"dropped {status.episodes.dropped}" + (f", which had cost: {spent}" if spent else "")
 
 
 def _waiting_line(in_flight: int, groups: Sequence[Waiters]) -> str:

@@ -64,6 +64,8 @@ class Tally:
         self.tokens = 0
         self.finished = 0
         self.usage: dict[str, Usage] = {}
+        self.dropped = 0
+        self.dropped_usage: dict[str, Usage] = {}
         self._scored = 0
         self._reward_sum = 0.0
         self._reruns = 0
@@ -94,14 +96,17 @@ class Tally:
             self._reward_sum += trace.reward
             if trace.truncation_reason is not None:
                 self._truncated[trace.truncation_reason] += 1
-        for role, usage in trace.usage.items():
-            known = self.usage.get(role)
-            self.usage[role] = usage if known is None else known + usage
+        _add_to(self.usage, trace.usage)
         self._histograms["episode_s"].add(math.fsum(trace.stage_s.values()))
         self._histograms["turns"].add(len(trace.turns))
         for stage, seconds in trace.stage_s.items():
             if (buckets := self._histograms.get(f"{stage}_s")) is not None:
                 buckets.add(seconds)
+
+    def drop(self, usage: Mapping[str, Usage]) -> None:
+        """An episode was cancelled; this is what it had cost."""
+        self.dropped += 1
+        _add_to(self.dropped_usage, usage)
 
     def episodes(self) -> EpisodeCounts:
         """The episodes so far."""
@@ -112,6 +117,7 @@ class Tally:
             masked=dict(self._masked),
             truncated=dict(self._truncated),
             reruns=self._reruns,
+            dropped=self.dropped,
             mean_reward=self._reward_sum / self._scored if self._scored else None,
         )
 
@@ -207,6 +213,11 @@ class LagSamples:
         if not lags:
             return None
         return LoopLag(p50_s=_quantile(lags, 0.5), p99_s=_quantile(lags, 0.99), max_s=lags[-1])
+
+
+def _add_to(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
+    for role, usage in spent.items():
+        total[role] = total[role] + usage if role in total else usage
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
