@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,11 +49,16 @@ class Nodes:
     def __init__(self, temp_dir: str) -> None:
         from ray.cluster_utils import Cluster as LocalCluster
 
-        soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}
-        head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": temp_dir}
-        head |= {"_system_config": {**soon, "health_check_failure_threshold": 3}}
+        config = {
+            "health_check_initial_delay_ms": 0,
+            "health_check_period_ms": 500,
+            "health_check_failure_threshold": 3,
+            "prestart_worker_first_driver": False,  # one process per node and driver
+        }
+        head = {"num_cpus": 0, "object_store_memory": STORE, "temp_dir": temp_dir}
+        head |= {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         self._cluster = LocalCluster(
-            initialize_head=True, head_node_args={**head, "object_store_memory": STORE}
+            initialize_head=True, head_node_args={**head, "_system_config": config}
         )
         self._nodes: list[Any] = []
         self.address = self._cluster.address
@@ -253,14 +259,17 @@ except KeyboardInterrupt:
 """
 
 
-async def test_no_worker_outlives_its_driver(nodes, tmp_path):
-    nodes.have(2)
+async def test_neither_workers_nor_a_cluster_of_its_own_outlive_a_driver(nodes, tmp_path):
+    nodes.have(1)
+    temp_dir = tempfile.mkdtemp(prefix="ag", dir="/tmp")
 
-    async def driver_ended_by(how: signal.Signals) -> str:
+    async def driver_ended_by(how: signal.Signals, address: str) -> str:
         told = tmp_path / how.name
-        arguments = ("-c", DRIVER, nodes.address, str(told))
         driver = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            *(sys.executable, "-c", DRIVER, address, str(told)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "RAY_TMPDIR": temp_dir},
         )
         await until(lambda: told.exists() and told.read_text())
         driver.send_signal(how)
@@ -268,8 +277,12 @@ async def test_no_worker_outlives_its_driver(nodes, tmp_path):
         await until(lambda: not is_alive(int(told.read_text())))
         return out.decode()
 
-    signals = (signal.SIGINT, signal.SIGKILL)
-    assert await asyncio.gather(*map(driver_ended_by, signals)) == ["stopped\n", ""]
+    try:
+        ends = {signal.SIGINT: "local", signal.SIGKILL: nodes.address}
+        out = await asyncio.gather(*(driver_ended_by(*end) for end in ends.items()))
+        assert out == ["stopped\n", ""]
+    finally:
+        shutil.rmtree(temp_dir, ignore_errors=True)
 
 
 async def test_a_budget_is_one_for_the_whole_cluster(nodes):
@@ -304,53 +317,19 @@ class UnfinishedEnv(CounterEnv):
         raise ConfigError("targets: expected numbers,\ngot letters")
 
 
-async def test_what_no_worker_can_make_is_told_at_once(nodes):
+async def refusal_of(engine: Engine) -> str:
+    with pytest.raises(ConfigError) as caught:
+        await play_all(engine, [EpisodeRequest(seed=1)])
+    await engine.aclose()
+    return str(caught.value)
+
+
+async def test_what_no_worker_can_play_is_told_at_once(nodes):
     nodes.have(1)
-    cluster = Cluster(address=nodes.address, workers=1)
-    async with Engine(UnfinishedEnv, client=ScriptedClient([]), backend=cluster) as engine:
-        with pytest.raises(ConfigError, match=r"worker on .*: targets: expected numbers"):
-            await play_all(engine, [EpisodeRequest(seed=1)])
-
-
-async def test_a_cluster_without_room_is_told_with_what_it_has(nodes):
-    nodes.have(1)
-    small = Cluster(address=nodes.address, cpus_per_worker=64, start_timeout_s=0.1)
-    async with Engine(CounterEnv, client=ScriptedClient([]), backend=small) as engine:
-        with pytest.raises(ConfigError, match=r"each needs 64 CPUs .* the cluster has .*CPU 1"):
-            await play_all(engine, [EpisodeRequest(seed=1)])
-
-
-ALONE = """
-import os, pathlib, sys
-from agentgym.clients import ScriptedClient
-from agentgym.rollout import Cluster, Engine, EpisodeRequest
-from agentgym.testing.envs import CounterEnv
-
-told = sys.argv[1]
-
-def policy(messages):
-    pathlib.Path(told).write_text(str(os.getpid()))
-    return "hi"
-
-cluster = Cluster(address="local", workers=1)
-engine = Engine(CounterEnv, client=ScriptedClient(policy), backend=cluster)
-traces = engine.run_blocking([EpisodeRequest(seed=k) for k in range(3)])
-print([trace.scored for trace in traces])
-"""
-
-
-async def test_a_cluster_that_is_started_here_ends_with_the_process(tmp_path):
-    temp_dir = tempfile.mkdtemp(prefix="ag", dir="/tmp")
-    told = tmp_path / "pid"
-    try:
-        driver = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", ALONE, str(told)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "RAY_TMPDIR": temp_dir},
-        )
-        out, err = await driver.communicate()
-        assert (out, driver.returncode) == (b"[True, True, True]\n", 0), err.decode()
-        await until(lambda: not is_alive(int(told.read_text())))
-    finally:
-        shutil.rmtree(temp_dir, ignore_errors=True)
+    one = Cluster(address=nodes.address, workers=1)
+    too_big = Cluster(address=nodes.address, cpus_per_worker=64, start_timeout_s=0.1)
+    unfinished = Engine(UnfinishedEnv, client=ScriptedClient([]), backend=one)
+    roomless = Engine(CounterEnv, client=ScriptedClient([]), backend=too_big)
+    no_env, no_room = await asyncio.gather(refusal_of(unfinished), refusal_of(roomless))
+    assert re.search("worker on .*: targets: expected numbers", no_env)
+    assert re.search("each needs 64 CPUs .* the cluster has .*CPU 1", no_room)
