@@ -12,6 +12,11 @@ from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.cluster_job import ray_module
 
 _PROBE_S = 5.0
+_TOKEN = (
+    "set RAY_AUTH_MODE=token, with the token of the node where `ray start --head` ran in "
+    "~/.ray/auth_token or RAY_AUTH_TOKEN (Ray asks for one where that file exists, and sends it by "
+    "itself to 'auto' only, never to an address)"
+)
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 _lock = threading.Lock()
@@ -130,9 +135,17 @@ def _connect(ray: Any, address: str | None) -> None:
         _probe(address)
     try:
         ray.init(address=address, **_QUIET)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        if _wants_token(ray, error):
+            raise ConfigError(f"the Ray cluster at {address} wants a token: {_TOKEN}") from error
         why = " ".join(str(error).split())[:300]
         raise ConfigError(f"no Ray cluster at {address}: {why}") from error
+
+
+def _wants_token(ray: Any, error: BaseException) -> bool:
+    """Whether the cluster turned this process away; Ray says so in the text of the cause alone."""
+    told = f"{error} {error.__cause__}"
+    return isinstance(error, ray.exceptions.AuthenticationError) or "InvalidAuthToken" in told
 
 
 def _probe(address: str) -> None:

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -242,6 +243,18 @@ def test_nobody_listening_is_told_at_once():
         port = free.getsockname()[1]
     with pytest.raises(ConfigError, match=f"no Ray cluster at 127.0.0.1:{port}: .*refused"):
         join(Cluster(address=f"127.0.0.1:{port}"))
+
+
+def test_a_cluster_that_wants_a_token_says_how_to_send_it(monkeypatch):
+    exceptions = pytest.importorskip("ray.exceptions")
+    no_token = exceptions.AuthenticationError("no token was found")
+    turned_away = ConnectionError("Failed to connect")
+    turned_away.__cause__ = RuntimeError("RPC error: InvalidAuthToken: token is missing")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for error in (no_token, turned_away):
+            monkeypatch.setattr("ray.init", Mock(side_effect=error))
+            with pytest.raises(ConfigError, match="wants a token: set RAY_AUTH_MODE=token"):
+                join(Cluster(address=f"127.0.0.1:{server.getsockname()[1]}"))
 
 
 @pytest.mark.parametrize(
