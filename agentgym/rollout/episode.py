@@ -37,7 +37,7 @@ from agentgym.rollout.request import EpisodeRequest, derived_seed
 from agentgym.rollout.stages import Slot, Stages
 from agentgym.rollout.turns import Setting, TurnLoop
 from agentgym.rollout.whereabouts import Whereabouts
-from agentgym.trace import EarlierAttempt, Trace
+from agentgym.trace import EarlierAttempt, Stage, Trace
 from agentgym.types import FailureClass, Message, TruncationReason, Verdict
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class EpisodeRun:
             whereabouts=whereabouts,
         )
         self._failure: Failure | None = None
+        self._failed_stage: Stage | None = None
         self.scoring: Scoring | None = None
         """The env's, once there is an env."""
         self._record = EpisodeRecord(
@@ -338,14 +339,14 @@ class EpisodeRun:
             return self._trace(self._unrecorded())
         if self._failure is not None:  # nothing to judge: the verdict is masked
             return self._trace(await self.scoring.verdict(self._failure.marks(episode)))
-        if episode.failure_class is None:
-            self._whereabouts.moves("eval", "judge")
+        where = self._whereabouts
+        if self.failure_class is not None:  # the verdict changes nothing about where it failed
+            self._failed_stage = where.stage
         if seat is not None and self.scoring.judges_groups:
-            self._whereabouts.moves("eval", "siblings")
-            judged = await seat.judged(episode, self.scoring)
+            judged = await seat.judged(episode, self.scoring, where)
         else:
-            args = ([episode], self.scoring, self._name)
-            (judged,) = await judge_together(self._stages, self._setting, *args, alone=True)
+            args = (self._stages, self._setting, [episode], self.scoring, self._name)
+            (judged,) = await judge_together(*args, whereabouts=[where], alone=True)
         self._record.judging = judged.meter
         self._record.stage_s["eval"] = judged.seconds
         return self._trace(judged.verdict)
@@ -361,7 +362,7 @@ class EpisodeRun:
         )
 
     def _trace(self, verdict: Verdict) -> Trace:
-        stage = self._whereabouts.stage
+        stage = self._failed_stage or self._whereabouts.stage
         return self._record.trace(
             verdict, failure=self._failure, stage=stage, env_spec=self._pool.spec_json
         )

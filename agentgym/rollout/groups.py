@@ -19,9 +19,12 @@ from agentgym.rollout.judging import Judged
 from agentgym.rollout.leash import begin_task
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.retry import Retries
+from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.types import Episode
 
-JudgeGroup: TypeAlias = Callable[[Sequence[Episode], Scoring, str], Awaitable[list[Judged]]]
+JudgeGroup: TypeAlias = Callable[
+    [Sequence[Episode], Scoring, str, Sequence[Whereabouts]], Awaitable[list[Judged]]
+]
 """Judges episodes together, under the group's name; masks what fails and raises nothing."""
 
 
@@ -30,6 +33,7 @@ class _Member:
     sample: int
     episode: Episode
     scoring: Scoring
+    whereabouts: Whereabouts
     judged: asyncio.Future[Judged]
     context: Context
 
@@ -58,10 +62,17 @@ class Seat:
         self._sample = sample
         self._taken = True
 
-    async def judged(self, episode: Episode, scoring: Scoring) -> Judged:
-        """Wait for the siblings, and for the judgement on all."""
+    async def judged(self, episode: Episode, scoring: Scoring, whereabouts: Whereabouts) -> Judged:
+        """Wait for the siblings, and for the judgement on all.
+
+        Args:
+            episode: What is judged.
+            scoring: The env's.
+            whereabouts: The episode's, kept current.
+        """
+        whereabouts.moves("eval", "siblings")
         future: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
-        member = _Member(self._sample, episode, scoring, future, copy_context())
+        member = _Member(self._sample, episode, scoring, whereabouts, future, copy_context())
         self._group.members.append(member)
         self.leave()
         return await future
@@ -146,7 +157,9 @@ class Groups:
 
     async def _settle(self, group: _Group) -> None:
         members = sorted(group.members, key=lambda member: member.sample)
-        judged = await self._judge([m.episode for m in members], members[0].scoring, group.name)
+        episodes = [member.episode for member in members]
+        where = [member.whereabouts for member in members]
+        judged = await self._judge(episodes, members[0].scoring, group.name, where)
         for member, outcome in zip(members, judged, strict=True):
             if not member.judged.done():
                 member.judged.set_result(outcome)

@@ -20,6 +20,7 @@ from agentgym.rollout.leash import LeftBehind, on_leash
 from agentgym.rollout.retry import pause_before
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
+from agentgym.rollout.whereabouts import Waiting, Whereabouts
 from agentgym.types import Episode, Verdict
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ async def judge_together(
     scoring: Scoring,
     name: str,
     *,
+    whereabouts: Sequence[Whereabouts] = (),
     alone: bool = False,
 ) -> list[Judged]:
     """EVAL: judge episodes in one slot and within one deadline, again where that is configured.
@@ -53,12 +55,15 @@ async def judge_together(
         episodes: The rollouts of one task, or one episode.
         scoring: The env's.
         name: What to call the judgement in recordings.
+        whereabouts: The episodes', kept current.
         alone: Whether the one episode is judged by itself, whatever the judge could compare.
 
     Returns:
         One outcome per episode, in order. Whatever fails on the way masks, and never raises.
     """
-    judgement = _Judgement(stages, setting, episodes, scoring, name, alone=alone)
+    judgement = _Judgement(
+        stages, setting, episodes, scoring, name, whereabouts=whereabouts, alone=alone
+    )
     judged = await judgement.make()
     retry = setting.retry
     again = 0
@@ -69,6 +74,7 @@ async def judge_together(
             "judging %s failed (%s); judging it again in %.1f s (%d of %d)",
             *(name, judged[0].verdict.reason, pause_s, again, retry.judge),
         )
+        judgement.waits_for("retry")
         await asyncio.sleep(pause_s)
         judged = [_after(*pair) for pair in zip(judged, await judgement.make(), strict=True)]
     return judged
@@ -85,6 +91,7 @@ class _Judgement:
         scoring: Scoring,
         name: str,
         *,
+        whereabouts: Sequence[Whereabouts],
         alone: bool,
     ) -> None:
         self._stages = stages
@@ -92,16 +99,24 @@ class _Judgement:
         self._episodes = episodes
         self._scoring = scoring
         self._name = name
+        self._whereabouts = whereabouts
         self._alone = alone
         self._meter = Meter()
         self._deadline: Deadline | None = None
+
+    def waits_for(self, what: Waiting) -> None:
+        """Say what the episodes wait for now."""
+        for each in self._whereabouts:
+            each.moves("eval", what)
 
     async def make(self) -> list[Judged]:
         """Judge; whatever fails masks."""
         meter = self._meter = Meter()
         limits = self._setting.limits
         held_s: dict[str, float] = {}
+        self.waits_for("slot")
         async with self._stages.eval.slot(held_s, episodes=len(self._episodes)):
+            self.waits_for("judge")
             try:
                 if self._scoring.inline:
                     verdicts = await self._verdicts()

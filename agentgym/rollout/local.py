@@ -78,10 +78,15 @@ class LocalBatch:
         self._groups.no_more()
 
     async def _judge(
-        self, episodes: Sequence[Episode], scoring: Scoring, name: str
+        self,
+        episodes: Sequence[Episode],
+        scoring: Scoring,
+        name: str,
+        whereabouts: Sequence[Whereabouts],
     ) -> list[Judged]:
         backend = self._backend
-        return await judge_together(backend.stages, backend.setting, episodes, scoring, name)
+        args = (backend.stages, backend.setting, episodes, scoring, name)
+        return await judge_together(*args, whereabouts=whereabouts)
 
 
 class LocalPlaying:

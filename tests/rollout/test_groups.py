@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentgym.clients import ScriptedClient
-from agentgym.errors import EndpointError, JudgeError
+from agentgym.errors import EndpointError, JudgeError, SimulatorAbort
 from agentgym.judge import Score
 from agentgym.metering import charge
 from agentgym.naming import episode_name
@@ -190,3 +190,54 @@ async def test_single_episode_is_no_group():
     (trace,) = await play(engine, [EpisodeRequest(seed=1)])
     assert (trace.reward, trace.failure_class) == (None, "judge")
     assert "can't score one alone" in trace.error
+
+
+async def test_whoever_is_judged_waits_for_the_judge_and_no_longer_for_siblings():
+    """Of two groups in one slot of EVAL; that of a third isn't complete."""
+    judging = asyncio.Event()
+
+    async def hook() -> None:
+        judging.set()
+        await asyncio.get_running_loop().create_future()
+
+    engine = Engine(
+        grouped_env(RankingJudge(hook=hook)),
+        client=ScriptedClient([SUBMIT]),
+        limits=Limits(eval_concurrency=1),
+    )
+    third = EpisodeRequest(task_id="counter/9", group="third", group_size=2)
+
+    async def requests():
+        for request in [*requests_for(2, 3), third]:
+            yield request
+        await asyncio.get_running_loop().create_future()
+
+    async def waiting_at_rest() -> dict[tuple[str, str], int]:
+        while True:
+            waits = {(w.stage, w.waiting): w.episodes for w in engine.status().waiting}
+            if {stage for stage, _ in waits} == {"eval"} and sum(waits.values()) == 7:
+                return waits
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(20), engine:
+        reading = asyncio.create_task(play(engine, requests()))
+        await judging.wait()
+        waits = await waiting_at_rest()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert waits == {("eval", "judge"): 3, ("eval", "slot"): 3, ("eval", "siblings"): 1}
+
+
+async def test_a_user_who_gives_up_in_a_compared_group_failed_in_the_turns():
+    class Silent(CounterEnv):
+        def submit(self) -> str:
+            raise SimulatorAbort("no answer")
+
+    def make() -> Silent:
+        env = Silent()
+        env.scoring = env.scoring.model_copy(update={"judge": RankingJudge()})
+        return env
+
+    engine = Engine(make, client=ScriptedClient([SUBMIT]))
+    traces = await play(engine, requests_for(1, 2))
+    assert [(t.failure_class, t.failed_stage) for t in traces] == [("simulator", "run")] * 2
