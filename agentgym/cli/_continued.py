@@ -2,15 +2,19 @@
 
 Each trace notes how many calls of its episode were in the recording when it was written
 (`metadata["recorded"]`). Those are in its usage. A resumed run gives their answers again without a
-charge, and charges the others, which the episode that was cut has paid for and told nobody of.
+charge, and charges the others, which the episode that was cut has paid for and told nobody of. A
+judgement on a group is paid for by all its traces, so what those that were written have of it is
+what is told.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentgym.metering import Meter
 from agentgym.trace import Trace
 
 if TYPE_CHECKING:
@@ -65,13 +69,23 @@ def known_calls(recording: Path, traces: Path, requests: Iterable[EpisodeRequest
     # Replacements of failed siblings and the judgement of a group go by the same task and seed.
     asked = {_stem(request.name(request.seed or 0)) for request in requests}
     counted: dict[str, Any] = {}
-    if traces.exists():
-        file = TraceFile(traces)
-        for entry in file.latest().values():
-            name = _name(entry.task_id, entry.seed, entry.sample)
-            if _stem(name) in asked:
-                counted[name] = file.at(entry.offset).metadata.get(RECORDED, {})
-    return KnownCalls(recording, wanted=lambda name: _stem(name) in asked, counted=counted)
+    told: dict[str, Meter] = defaultdict(Meter)
+    file = TraceFile(traces)
+    for entry in file.entries() if traces.exists() else ():
+        name = _name(entry.task_id, entry.seed, entry.sample)
+        if _stem(name) not in asked:
+            continue
+        trace = file.at(entry.offset)
+        counted[name] = trace.metadata.get(RECORDED, {})
+        if entry.group is not None and RECORDED in trace.metadata:
+            for role, usage in trace.verdict.spent.items():
+                told[f"{_stem(name)}.group"].add(role, usage)
+    return KnownCalls(
+        recording,
+        wanted=lambda name: _stem(name) in asked,
+        counted=counted,
+        told={group: meter.by_role for group, meter in told.items()},
+    )
 
 
 def _stem(name: str) -> str:

@@ -6,6 +6,8 @@ from the file, each once, and only what lies beyond them is sent.
 
 Money is told once. A call that was made before a trace of its episode was written is in that
 trace's usage; whoever continues says how many those are, and they are given without being charged.
+What several traces share the cost of, some of which may not be written yet, is told of in part; the
+rest is charged.
 Every other call is charged to the episode that continues: when its answer is given, when it failed
 and is made anew, or, if nobody asks for it any more, when the episode's turns are over.
 """
@@ -51,6 +53,7 @@ class _Call:
     """One recorded call, by its place in the file."""
 
     offset: int
+    episode: str
     k: int
     request: str
     model: str | None
@@ -74,6 +77,7 @@ class KnownCalls:
         path: A recording, which may not exist yet.
         wanted: Whether an episode, by its name, may be continued; the others aren't looked at.
         counted: By episode and role, how many of the first calls are in a trace's usage already.
+        told: By episode and role, how much of what its calls cost is, where it isn't whole calls.
 
     Raises:
         DataError: If it can't be read or is no recording.
@@ -85,10 +89,12 @@ class KnownCalls:
         *,
         wanted: Callable[[str], bool] | None = None,
         counted: Mapping[str, Mapping[str, int]] | None = None,
+        told: Mapping[str, Mapping[str, Usage]] | None = None,
     ) -> None:
         self.path = Path(path)
         self._calls: dict[str, dict[str, list[_Call]]] = {}
         self._runs: dict[tuple[str, str], str] = {}
+        self._told = {episode: dict(usage) for episode, usage in (told or {}).items()}
         counted = counted or {}
         for offset, line in self._lines():
             if wanted is not None and not wanted(line.episode):
@@ -98,7 +104,8 @@ class KnownCalls:
             if self._runs.get(place) != line.run:  # recorded anew: the last time counts
                 self._runs[place] = line.run
                 calls.clear()
-            call = _Call(offset, line.k, line.request, line.model, line.completion is not None)
+            answered = line.completion is not None
+            call = _Call(offset, line.episode, line.k, line.request, line.model, answered)
             call.charged = line.k < counted.get(line.episode, {}).get(line.role, 0)
             for earlier in calls:
                 earlier.given |= earlier.k in line.instead_of
@@ -165,7 +172,11 @@ class KnownCalls:
         if call.charged:
             return {}
         call.charged = True
-        return {role: Usage(**usage) for role, usage in line["spent"].items()}
+        spent = {role: Usage(**usage) for role, usage in line["spent"].items()}
+        told = self._told.get(call.episode, {})
+        for role in spent.keys() & told.keys():
+            spent[role], told[role] = _less(spent[role], told[role]), _less(told[role], spent[role])
+        return spent
 
     def _read(self, call: _Call) -> dict[str, Any]:
         with self.path.open("rb") as file:
@@ -211,3 +222,16 @@ class KnownCalls:
 def _add(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
     for role, usage in spent.items():
         total[role] = total[role] + usage if role in total else usage
+
+
+def _less(usage: Usage, other: Usage) -> Usage:
+    """What is left of a usage without another one, nothing below 0."""
+    counts = {
+        name: max(0, value - getattr(other, name))
+        for name, value in usage.model_dump().items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    }
+    cost_usd = usage.cost_usd
+    if cost_usd is not None:
+        cost_usd = max(0.0, cost_usd - (other.cost_usd or 0.0))
+    return usage.model_copy(update={**counts, "cost_usd": cost_usd})

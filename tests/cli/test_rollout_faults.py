@@ -172,6 +172,8 @@ def test_groups_that_are_judged_together_are_whole_after_any_number_of_kills(
     assert {entry.reward for entry in entries} == {1.0}
     attempts = {trace.trace_id for trace in read_traces(run.traces, on_torn=lambda number: None)}
     assert len(attempts) == TASKS * 3  # judged again, perhaps, and never rolled out again
+    if recorded:
+        check_all_told(run)
 
 
 def asked(proxy: FaultProxy) -> int:
@@ -190,8 +192,13 @@ def check_paid_once(run: Run) -> None:
     # An attempt that broke down is asked for anew; the crash itself may have been cut by a kill.
     for (role, episode, _), count in asked.items():
         assert count <= attempts[episode] + (role == "simulator")
+    check_all_told(run)
+
+
+def check_all_told(run: Run) -> None:
+    """Every recorded token is in the sum, once."""
     recorded: Counter[str] = Counter()
-    for call in calls:
+    for call in run.recorded():
         for role, usage in call["spent"].items():
             recorded[role] += usage["prompt_tokens"]
     ours = {role: usage["prompt_tokens"] for role, usage in run.summary()["usage"].items()}

@@ -276,6 +276,39 @@ def test_retry_masked_with_the_same_recording_pays_only_for_what_is_new(agentgym
     assert summary["usage"]["judge"]["failed_calls"] == 3
 
 
+@pytest.mark.parametrize("written", [1, 2])
+@pytest.mark.parametrize("kept", [True, False], ids=["in the journal", "rolled out again"])
+def test_group_that_was_cut_between_its_traces_tells_of_its_judge_once(
+    agentgym_command, tmp_path, written, kept
+):
+    journal, traces = tmp_path / "x/unjudged.jsonl", tmp_path / "x/traces.jsonl"
+    waiting = []
+
+    def reply(body):
+        if body["model"] == "critic" and journal.exists():
+            waiting.append(journal.read_bytes())
+        return answer(body)
+
+    with QuirkyServer(reply) as server:
+        ranks = ("--samples", "3", "--env-kwargs", "ranks=true")
+        args = desk(server, tmp_path, "-n", "1", "--quiet", "--record", "calls.jsonl", *ranks)
+        assert agentgym_command(*args)[0] == 0
+        whole = json.loads((tmp_path / "x/summary.json").read_text())["usage"]
+        for _ in range(2):  # a kill, and another one
+            lines = traces.read_bytes().splitlines(keepends=True)
+            traces.write_bytes(b"".join(lines[: len(lines) - 3 + written]))
+            if kept:
+                journal.write_bytes(waiting[0])
+            code, _, err = agentgym_command(*args, "--resume")
+            assert code == 0, err
+        summary = json.loads((tmp_path / "x/summary.json").read_text())
+    assert summary["n_scored"] == 3
+    for role, usage in whole.items():
+        again = summary["usage"][role]
+        assert again.pop("cost_usd") == pytest.approx(usage.pop("cost_usd"))
+        assert again == usage
+
+
 def test_servers_of_a_recorded_policy_can_be_watched(tmp_path):
     from agentgym.client import Endpoint
     from agentgym.clients import BalancedClient, RecordingClient

@@ -216,3 +216,13 @@ def test_connected_clients_of_a_continued_recording_share_it(file, monkeypatch):
     asyncio.run(cut_after(file, "a"))
     with recording(file, known=KnownCalls(file)) as shared:
         assert shared.calls(EPISODE) == {"policy": 1}
+
+
+async def test_what_is_told_in_part_is_charged_for_the_rest_once(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    await cut_after(path, "a", "b")
+    part = SPENT.model_copy(update={"prompt_tokens": 9, "completion_tokens": 0, "cost_usd": 0.3})
+    client = recorded(path, Server(), told={EPISODE: {"policy": part}})
+    _, rest = await ask(client, "a", "b")
+    assert (rest.prompt_tokens, rest.completion_tokens, rest.calls) == (5, 4, 1)
+    assert rest.cost_usd == pytest.approx(0.2)
