@@ -110,6 +110,15 @@ class RunFolder:
             if entry.task_id is not None and (entry.scored or not retry_masked)
         }
 
+    def spent_usd(self) -> dict[str, float]:
+        """What all attempts in the folder have cost by role, where that is known."""
+        from agentgym.rollout.summary import summarize_file
+
+        if not self.traces.exists():
+            return {}
+        usage = summarize_file(self.traces).usage
+        return {role: used.cost_usd for role, used in usage.items() if used.cost_usd is not None}
+
     def forget_judged(self, journal: Journal) -> None:
         """Remove the journal once each of its episodes has a score among the traces."""
         from agentgym.traces import TraceFile

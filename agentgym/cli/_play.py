@@ -88,6 +88,7 @@ class Play:
         if self.args.service:
             await _greet(self.args.service)
         elif not self.args.replay:
+            self._count_spent(clients)
             await preflight(clients, self.tools)
         # First, so that whatever a kill leaves behind can be gone on with.
         write_json(self.folder.config, self.config_json)
@@ -102,6 +103,14 @@ class Play:
             if journal is not None:
                 self.folder.forget_judged(journal)
         return self.interrupts.signal is not None and bool(left)
+
+    def _count_spent(self, clients: Mapping[Role, Any]) -> None:
+        """A budget is for the run, however often it is gone on with."""
+        filled = self.roles.filled()
+        limited = [role for role, endpoint in filled.items() if endpoint.budget_usd is not None]
+        spent = self.folder.spent_usd() if limited else {}
+        for role in limited:
+            clients[role].spent_before(spent.get(role, 0.0))
 
     async def _play_all(
         self,

@@ -99,6 +99,12 @@ class Budget:
             self.spent_usd += held.spent_usd
             self._line.serve()
 
+    def spent_before(self, usd: float) -> None:
+        """Count what was spent elsewhere, by an earlier process."""
+        with self._lock:
+            self.spent_usd += usd
+            self._line.serve()
+
     def learn(self, estimated_tokens: int, usage: Usage) -> None:
         """Compare an estimate with what the server counted; the worst ratio is used from now on."""
         if not usage.estimated and estimated_tokens > 0:

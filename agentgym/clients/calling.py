@@ -185,6 +185,10 @@ class CallingClient(Generic[Seat]):
         """
         await self._charged(self._hello(tools))
 
+    def spent_before(self, usd: float) -> None:
+        """Count on the budget what was spent elsewhere, in dollars."""
+        self.budget.spent_before(usd)
+
     async def release(self, session: str) -> None:
         """Forget a session."""
         self._reasoning.forget(session)

@@ -152,6 +152,10 @@ class SharedClient:
         """
         await self._client.preflight(tools)
 
+    def spent_before(self, usd: float) -> None:
+        """Count on the budget what was spent elsewhere, in dollars."""
+        self._client.spent_before(usd)
+
     async def release(self, session: str) -> None:
         """Forget a session."""
         await self._client.release(session)

@@ -305,6 +305,12 @@ class RecordingClient:
         if preflight is not None:
             await preflight(tools)
 
+    def spent_before(self, usd: float) -> None:
+        """The client's own; nothing if it has no budget."""
+        spent_before = getattr(self._client, "spent_before", None)
+        if spent_before is not None:
+            spent_before(usd)
+
     async def release(self, session: str) -> None:
         """Forget a session; its episode's turns are over."""
         self._recording.charge_left_over(episode_name() or session)

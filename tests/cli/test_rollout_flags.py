@@ -309,6 +309,21 @@ def test_group_that_was_cut_between_its_traces_tells_of_its_judge_once(
         assert again == usage
 
 
+def test_budget_is_the_runs_however_often_it_is_gone_on_with(agentgym_command, server, tmp_path):
+    args = ("--quiet", "--concurrency", "1", "--max-tokens", "16")
+    code, _, err = agentgym_command(*desk(server, tmp_path, "-n", "2", *args))
+    assert code == 0, err
+    spent = json.loads((tmp_path / "x/summary.json").read_text())["usage"]["policy"]["cost_usd"]
+    asked = len(server.requests)
+    again = desk(server, tmp_path, "-n", "3", *args, "--resume", budget_usd=spent)
+    code, _, err = agentgym_command(*again)
+    assert code == 1
+    assert re.search(r"policy: .* \$0\.\d+ are spent; raise budget_usd to go on", err)
+    assert len(server.requests) == asked
+    again = desk(server, tmp_path, "-n", "3", *args, "--resume", budget_usd=1.0)
+    assert agentgym_command(*again)[0] == 0
+
+
 def test_servers_of_a_recorded_policy_can_be_watched(tmp_path):
     from agentgym.client import Endpoint
     from agentgym.clients import BalancedClient, RecordingClient
