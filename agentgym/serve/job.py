@@ -21,7 +21,14 @@ from agentgym.rollout.enough import Enough
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
 from agentgym.serve.schema import Fault, JobEpisodes, JobRequest, JobState, JobStatus
-from agentgym.serve.store import Spending, Standing, Store, StoredJob, StoredTrace, StoreFull
+from agentgym.serve.store import Store
+from agentgym.serve.store_records import (
+    Spending,
+    Standing,
+    StoredJob,
+    StoredTrace,
+    StoreFull,
+)
 from agentgym.trace import Trace
 from agentgym.types import Usage
 

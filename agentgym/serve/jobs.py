@@ -14,16 +14,18 @@ from http import HTTPStatus
 
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.redaction import Redactor
-from agentgym.rollout.plan import first_tasks, named_tasks, plan_requests
-from agentgym.rollout.request import EpisodeRequest, fresh_seed
+from agentgym.rollout.plan import named_tasks
+from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.job import Job
+from agentgym.serve.planning import planned, seeded
 from agentgym.serve.pools import Pools
-from agentgym.serve.schema import Episodes, Fault, JobRequest, JobState, MoreEpisodes
-from agentgym.serve.store import Spending, Store, StoredJob, StoreError
+from agentgym.serve.schema import Fault, JobRequest, JobState, MoreEpisodes
+from agentgym.serve.store import Store
+from agentgym.serve.store_records import Spending, StoredJob, StoreError
 from agentgym.serve.storing import storing
 
 logger = logging.getLogger(__name__)
@@ -145,7 +147,7 @@ class Jobs:
             self._check_quota(caller, episodes=job.requested + len(new))
             await self._check_day(caller, episodes=len(new))
             if new or (more.last and job.open):
-                requests = _seeded(more.requests)
+                requests = seeded(more.requests)
                 await self._check_tasks(job.spec, requests)
                 with storing():
                     requested = await self._store.do(
@@ -278,7 +280,7 @@ class Jobs:
         """The job's episodes, each with its seed."""
         try:
             known = await self._engines.task_ids(spec)
-            requests = _planned(spec.episodes, known)
+            requests = planned(spec.episodes, known)
         except (AgentGymError, ValueError, TypeError) as error:
             raise ServiceFault(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -450,36 +452,6 @@ class Jobs:
 
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _LONGEST_MESSAGE = 2000
-
-
-def _planned(episodes: Episodes, known: Sequence[str]) -> list[EpisodeRequest]:
-    """A job's episodes, one by one."""
-    if episodes.requests:
-        return _seeded(episodes.requests)
-    if episodes.seeds:
-        group = episodes.samples > 1
-        return [
-            EpisodeRequest(
-                seed=seed,
-                group=f"seed/{seed}" if group else None,
-                group_size=episodes.samples if group else None,
-                sample=sample,
-            )
-            for seed in episodes.seeds
-            for sample in range(episodes.samples)
-        ]
-    tasks = list(episodes.tasks)
-    if episodes.first is not None:
-        tasks = first_tasks(known, episodes.first)
-    return plan_requests(tasks, samples=episodes.samples, seed=episodes.seed)
-
-
-def _seeded(requests: Sequence[EpisodeRequest]) -> list[EpisodeRequest]:
-    """Each with a seed, so that an episode that is played again is the same one."""
-    return [
-        request if request.seed is not None else request.model_copy(update={"seed": fresh_seed()})
-        for request in requests
-    ]
 
 
 def _used_up(caller: Caller, spent: Spending, episodes: int) -> str | None:

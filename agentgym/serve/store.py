@@ -9,106 +9,19 @@ Traces are numbered per job; the number is the cursor with which a client goes o
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from agentgym.errors import AgentGymError
 from agentgym.rollout.request import EpisodeRequest
-
-STORE_VERSION = 1
-_APPLICATION_ID = 0x41475356  # "AGSV": another program's database is told apart
-
-_SCHEMA = """
-CREATE TABLE jobs (
-  job_id TEXT PRIMARY KEY, caller TEXT NOT NULL, idempotency_key TEXT, body_hash TEXT NOT NULL,
-  spec TEXT NOT NULL, open INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'running',
-  error TEXT, created_at TEXT NOT NULL, finished_at TEXT,
-  UNIQUE (caller, idempotency_key)
-);
-CREATE TABLE episodes (
-  job_id TEXT NOT NULL, number INTEGER NOT NULL, request TEXT NOT NULL, grp TEXT,
-  over INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (job_id, number)
-) WITHOUT ROWID;
-CREATE TABLE traces (
-  job_id TEXT NOT NULL, cursor INTEGER NOT NULL, number INTEGER, grp TEXT, reward REAL,
-  failure_class TEXT, line TEXT NOT NULL,
-  PRIMARY KEY (job_id, cursor)
-);
-CREATE UNIQUE INDEX one_trace_per_episode ON traces (job_id, number) WHERE number IS NOT NULL;
-CREATE TABLE usage (
-  job_id TEXT NOT NULL, role TEXT NOT NULL, usage TEXT NOT NULL, PRIMARY KEY (job_id, role)
-);
-CREATE TABLE replicas (
-  caller TEXT NOT NULL, pool TEXT NOT NULL, base_url TEXT NOT NULL, endpoint TEXT NOT NULL,
-  paused INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (caller, pool, base_url)
-);
-CREATE TABLE spent (
-  caller TEXT NOT NULL, day TEXT NOT NULL, episodes INTEGER NOT NULL DEFAULT 0,
-  tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, PRIMARY KEY (caller, day)
-);
-"""
+from agentgym.serve.store_file import StoreFile
+from agentgym.serve.store_records import KeyTaken, Spending, Standing, StoredJob, StoredTrace
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class StoreError(AgentGymError):
-    """The store can't be used, or can't take what is to be kept."""
-
-
-class StoreFull(StoreError):
-    """There is no room for it; nothing of it was kept."""
-
-
-class KeyTaken(StoreError):
-    """Another job was sent under the idempotency key."""
-
-
-@dataclass(frozen=True)
-class StoredJob:
-    """A job as it was accepted, and how far it is."""
-
-    job_id: str
-    caller: str
-    spec: str
-    """Its `JobRequest` as JSON."""
-    open: bool
-    state: str
-    error: dict[str, str] | None
-    created_at: str
-    finished_at: str | None
-
-
-@dataclass(frozen=True)
-class StoredTrace:
-    """A trace on its way into the store."""
-
-    number: int | None
-    """The episode's in the job; None for one that the engine played as a replacement."""
-    group: str | None
-    reward: float | None
-    failure_class: str | None
-    line: str
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What a client has used on one day."""
-
-    episodes: int = 0
-    tokens: int = 0
-    usd: float = 0.0
 
 
 class Store:
@@ -122,22 +35,9 @@ class Store:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self._lock = _locked(path) if path is not None else None
+        self._file = StoreFile(path)
+        self._db = self._file.db
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agentgym-store")
-        try:
-            self._db = sqlite3.connect(
-                ":memory:" if path is None else path, isolation_level=None, check_same_thread=False
-            )
-            self._db.row_factory = sqlite3.Row
-            self._prepare()
-        except sqlite3.Error as error:
-            self._unlock()
-            raise StoreError(f"can't use {path} as a store: {error}") from error
-        except StoreError:
-            self._db.close()
-            self._unlock()
-            raise
 
     async def do(
         self,
@@ -155,8 +55,7 @@ class Store:
     def close(self) -> None:
         """Close the file; may be called twice."""
         self._thread.shutdown()
-        self._db.close()
-        self._unlock()
+        self._file.close()
 
     # --- jobs ---------------------------------------------------------------------------------
 
@@ -177,7 +76,7 @@ class Store:
             KeyTaken: If another one was.
             StoreFull: If there is no room.
         """
-        with self._writing() as db:
+        with self._file.writing() as db:
             if key is not None:
                 earlier = self.under_key(job.caller, key, body_hash)
                 if earlier is not None:
@@ -212,7 +111,7 @@ class Store:
         Returns:
             How many it has now.
         """
-        with self._writing() as db:
+        with self._file.writing() as db:
             known = self._requested(job_id)
             self._insert(job_id, caller, known, requests[max(0, known - after) :])
             if last:
@@ -226,7 +125,7 @@ class Store:
             When, UTC, ISO 8601.
         """
         now = _now()
-        with self._writing() as db:
+        with self._file.writing() as db:
             db.execute(
                 "UPDATE jobs SET state = ?, error = ?, finished_at = ?, open = 0 WHERE job_id = ?",
                 (state, json.dumps(error) if error else None, now, job_id),
@@ -235,7 +134,7 @@ class Store:
 
     def forget(self, job_id: str) -> None:
         """Delete a job and all it has."""
-        with self._writing() as db:
+        with self._file.writing() as db:
             for table in ("traces", "episodes", "usage", "jobs"):
                 db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
 
@@ -297,7 +196,7 @@ class Store:
         Returns:
             The cursor of the last one.
         """
-        with self._writing() as db:
+        with self._file.writing() as db:
             last = self.cursor(job_id)
             for cursor, trace in enumerate(traces, start=last + 1):
                 values = (trace.number, trace.group, trace.reward, trace.failure_class, trace.line)
@@ -375,7 +274,7 @@ class Store:
         self, caller: str, pool: str, base_url: str, endpoint: str, paused: bool
     ) -> None:
         """Keep a server of a pool, or what has changed about it."""
-        with self._writing() as db:
+        with self._file.writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO replicas VALUES (?, ?, ?, ?, ?)",
                 (caller, pool, base_url, endpoint, paused),
@@ -383,7 +282,7 @@ class Store:
 
     def forget_replica(self, caller: str, pool: str, base_url: str) -> None:
         """Delete a server of a pool."""
-        with self._writing() as db:
+        with self._file.writing() as db:
             db.execute(
                 "DELETE FROM replicas WHERE caller = ? AND pool = ? AND base_url = ?",
                 (caller, pool, base_url),
@@ -405,47 +304,6 @@ class Store:
         return Spending(*row) if row is not None else Spending()
 
     # --- inside -------------------------------------------------------------------------------
-
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables:
-            with self._writing() as db:
-                for statement in _SCHEMA.split(";\n"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {STORE_VERSION}")
-        elif application != _APPLICATION_ID:
-            raise StoreError(f"{self.path} is a database of another program; name another file")
-        elif version != STORE_VERSION:
-            raise StoreError(
-                f"{self.path} is a store of version {version}; this agentgym uses version "
-                f"{STORE_VERSION}: finish its jobs with the version that made it, or name another "
-                "file"
-            )
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it, or nothing."""
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", None)
-            if code is not None and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise StoreFull(
-                    f"the store can't be written ({error}); is the disk full?"
-                ) from None
-            raise StoreError(f"the store failed: {error}") from error
 
     def _requested(self, job_id: str) -> int:
         query = "SELECT coalesce(max(number) + 1, 0) FROM episodes WHERE job_id = ?"
@@ -496,51 +354,6 @@ class Store:
             " GROUP BY grp HAVING max(reward) > min(reward))"
         )
         return int(self._db.execute(query, (job_id,)).fetchone()[0])
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far a job is, as the store knows it."""
-
-    requested: int
-    finished: int
-    scored: int
-    masked: dict[str, int]
-    cursor: int
-    usage: dict[str, str]
-    """By role, as JSON."""
-    rest_of_group: dict[str, int]
-    """Groups that are partly over: how many of theirs are not."""
-    whole_scored: int
-    """Scored episodes without a group, or of a group that is over."""
-    informative_groups: int
-    """Groups that are over and differ in reward."""
-
-
-def _locked(path: Path) -> int:
-    """Take the store for this process; a kill gives it back.
-
-    Raises:
-        StoreError: If another process has it, or the place can't be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreError(f"can't open {path}: {error.strerror or error}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise StoreError(
-            f"{path} is in use by another service; stop that one, or name another store"
-        ) from error
-    return lock
 
 
 def _now() -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from agentgym.serve.faults import ServiceFault
-from agentgym.serve.store import KeyTaken, StoreFull
+from agentgym.serve.store_records import KeyTaken, StoreFull
 
 
 @contextmanager

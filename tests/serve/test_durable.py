@@ -149,7 +149,7 @@ async def test_full_disk_does_not_keep_a_job_from_being_cancelled(policy, path, 
         job = server.service.jobs._jobs[job_id]
 
         def full(store, *args):
-            from agentgym.serve.store import StoreFull
+            from agentgym.serve.store_records import StoreFull
 
             raise StoreFull("no room")
 

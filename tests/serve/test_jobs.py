@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 
+import gymnasium
 import pytest
 from serving import COUNTER, FLAKY, Client, Policy, job, serving
 
 from agentgym.serve.access import Caller, Quota, Tokens
+from agentgym.serve.allowed import Allowed
 from agentgym.serve.config import Keeping
+from agentgym.testing.envs import CounterEnv
 from agentgym.trace import Trace
+from agentgym.types import Task
 
 MINE, YOURS = "my-token-0123456789", "your-token-0123456789"
 
@@ -465,6 +469,35 @@ async def test_a_job_is_its_clients_alone(policy):
         theirs = await you.submit(policy.url, idempotency_key="k")  # keys are each client's own
         assert theirs != job_id
         assert len((await me.until_over(job_id))[0]) == 3
+
+
+class SecretiveEnv(CounterEnv):
+    """Knows something that nobody else may."""
+
+    def choose_task(self, options):
+        task = super().choose_task({"task_id": "counter/3"})
+        return Task(task_id=task.task_id, reference="SECRET-REFERENCE")
+
+    async def start(self, task):
+        return await super().start(super().choose_task({"task_id": task.task_id}))
+
+    def outcome(self):
+        return {"value": self.value}
+
+
+async def test_hidden_reference_is_in_no_answer(policy):  # case J08
+    if "serving/Secretive-v0" not in gymnasium.registry:
+        gymnasium.register("serving/Secretive-v0", entry_point=SecretiveEnv)
+    allowed = Allowed(envs=("serving/Secretive-v0",))
+    async with serving(allowed=allowed) as server, Client(server.url) as client:
+        job_id = await client.submit(policy.url, env="serving/Secretive-v0")
+        traces, _ = await client.until_over(job_id)
+        assert len(traces) == 3
+        assert all(item["trace"]["turns"] for item in traces)
+        _, status = await client.ask("GET", f"/v1/jobs/{job_id}")
+        told = json.dumps([traces, status])
+        assert "SECRET" not in told
+        assert '"reference"' not in told
 
 
 async def test_counter_is_the_env_of_these_tests(client):

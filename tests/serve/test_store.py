@@ -7,10 +7,10 @@ import sqlite3
 import pytest
 
 from agentgym.rollout.request import EpisodeRequest
-from agentgym.serve.store import (
+from agentgym.serve.store import Store
+from agentgym.serve.store_records import (
     KeyTaken,
     Spending,
-    Store,
     StoredJob,
     StoredTrace,
     StoreError,
