@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.redaction import Redactor
 from agentgym.trace import Trace
-from agentgym.types import Message, ToolCall, Turn, Usage
+from agentgym.types import Message, ToolCall, Turn, Usage, clean_text
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NOT_EXECUTED = frozenset({"cut_off", "not_run"})
 _LONGEST_ERROR = 500  # characters
+_MOST_BITS = 63  # of an integer in OTLP; its sign is apart
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ class SpanWriter:
             (times[-1].over_s if times else 0.0) + trace.stage_s.get("eval", 0.0),
         )
         root = self._tracer.start_span(
-            f"invoke_agent {_env_id(trace)}",
+            self._clean(f"invoke_agent {_env_id(trace)}"),
             kind=SpanKind.INTERNAL,
-            attributes=_set(self._root(trace)),
+            attributes=self._set(self._root(trace)),
             start_time=start,
         )
         self._inside = set_span_in_context(root)
@@ -95,10 +96,10 @@ class SpanWriter:
             self._tools(trace, turn, when, start)
         for attempt in trace.earlier:
             facts = {"error.type": attempt.failure_class, "agentgym.stage": attempt.failed_stage}
-            root.add_event("agentgym.attempt_failed", facts, timestamp=start)
+            root.add_event("agentgym.attempt_failed", self._set(facts), timestamp=start)
         end = start + _ns(end_s)
         for evaluation in self._evaluations(trace):
-            root.add_event("gen_ai.evaluation.result", _set(evaluation), timestamp=end)
+            root.add_event("gen_ai.evaluation.result", self._set(evaluation), timestamp=end)
         if trace.failure_class is not None:
             root.set_status(Status(StatusCode.ERROR, self._told(trace.error)))
         root.end(end)
@@ -157,10 +158,10 @@ class SpanWriter:
             facts["gen_ai.input.messages"] = self._json(_parts(_asked(trace, turn)))
             facts["gen_ai.output.messages"] = self._json(_parts([turn.message]))
         span = self._tracer.start_span(
-            f"chat {model}" if model else "chat",
+            self._clean(f"chat {model}" if model else "chat"),
             context=self._inside,
             kind=SpanKind.CLIENT,
-            attributes=_set(facts),
+            attributes=self._set(facts),
             start_time=start + _ns(when.asked_s),
         )
         span.end(start + _ns(when.answered_s))
@@ -186,10 +187,10 @@ class SpanWriter:
             if self._content:
                 facts |= self._call_content(call, answers.get(call.id))
             span = self._tracer.start_span(
-                f"execute_tool {call.name}" if is_named else "execute_tool",
+                self._clean(f"execute_tool {call.name}" if is_named else "execute_tool"),
                 context=self._inside,
                 kind=SpanKind.INTERNAL,
-                attributes=_set(facts),
+                attributes=self._set(facts),
                 start_time=start + _ns(at_s),
             )
             self._mark(span, call)
@@ -226,7 +227,21 @@ class SpanWriter:
         for name, value in verdict.components.items():
             yield {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
 
-    # --- texts --------------------------------------------------------------------------------
+    # --- values -------------------------------------------------------------------------------
+
+    def _set(self, facts: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """The attributes that are known, in a form in which they may be sent and can be."""
+        return {name: self._clean(value) for name, value in facts.items() if value is not None}
+
+    def _clean(self, value: Any) -> Any:
+        """Any text may hold a secret, ids and names that a model chose too."""
+        if isinstance(value, str):
+            return self._redact.from_text(clean_text(value))
+        if isinstance(value, list):
+            return [self._clean(item) for item in value]
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            return str(value)
+        return value
 
     def _json(self, value: Any) -> str:
         return self._redact(json.dumps(value, ensure_ascii=False, default=repr))
@@ -236,11 +251,6 @@ class SpanWriter:
         if not error:
             return None
         return self._redact.from_text(error.strip().rpartition("\n")[2])[:_LONGEST_ERROR]
-
-
-def _set(facts: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """The attributes that are known."""
-    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:

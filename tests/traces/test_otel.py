@@ -296,6 +296,33 @@ def test_secrets_never_leave_not_even_with_content(monkeypatch):
         assert secret not in told
 
 
+@pytest.mark.parametrize("content", [False, True])
+def test_no_name_or_id_carries_a_secret_out(content):
+    secret = "hunter2-and-more"
+    call = ToolCall(id=secret, name=secret, arguments={})
+    turn = Turn(index=0, message=asks((secret, secret, "{}")), calls=(call,), finish_reason=secret)
+    told = trace(
+        task_id=secret,
+        group=secret,
+        policy={"model": secret},
+        env_spec=json.dumps({"id": secret}),
+        turns=(turn,),
+        termination_reason=secret,
+    )
+    spans = spans_of(told, content=content, secrets=[secret])
+    assert len(spans) == 3
+    assert all(secret not in span.to_json() for span in spans)
+
+
+def test_what_the_protocol_cannot_hold_is_sent_as_near_as_can_be():
+    """A lone surrogate would cost the whole request, others' spans included."""
+    root = spans_of(trace(seed=2**70, task_id="a\ud800", turns=(), group=str(2**63)))[0]
+    assert root.attributes["agentgym.seed"] == str(2**70)
+    assert root.attributes["agentgym.task_id"] == "a\ufffd"
+    exact = spans_of(trace(seed=-(2**63) + 1, turns=()))[0]
+    assert exact.attributes["agentgym.seed"] == -(2**63) + 1
+
+
 def test_a_trace_whose_id_is_no_opentelemetry_id_gets_one():
     (first, *_), (second, *_) = (spans_of(trace(trace_id=name)) for name in ("x", "0" * 32))
     assert first.context.trace_id != second.context.trace_id
