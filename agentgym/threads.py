@@ -1,22 +1,25 @@
 """Blocking code beside an event loop, in daemon threads.
 
 A thread pool would lose a worker to every call that hangs, and would keep the process from ending.
-Here every call has a daemon thread of its own; so many run at once and no more, further ones wait
+Here every call has a daemon thread to itself; so many run at once and no more, further ones wait
 for a place. A call that outlives its caller is left behind: it is counted until it ends, somebody
 else has its place, and when as many have been left behind as may run, the next one is an error
-rather than yet another thread.
+rather than yet another thread. Starting a thread costs more than many a call, so one whose call has
+ended waits a while for the next; a call that was left behind takes its thread with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from agentgym.deadline import queued
 from agentgym.errors import EnvFault
@@ -25,6 +28,9 @@ T = TypeVar("T")
 
 MOST = 256
 """Blocking calls at once, where nobody says otherwise."""
+MOST_IDLE = 32
+"""Threads that wait for a call, in the whole process."""
+_IDLE_S = 10.0
 
 _left_behind: set[object] = set()
 
@@ -62,13 +68,13 @@ class Threads:
         name: str = "agentgym-blocking",
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Run a blocking function in a thread of its own, with the caller's context variables.
+        """Run a blocking function in a thread, with the caller's context variables.
 
         If the caller is cancelled it returns at once; the thread goes on and its result is dropped.
 
         Args:
             function: What to run. Calls from inside it go on its own place.
-            name: The thread's.
+            name: The thread's, meanwhile.
             unwanted: Gets a result that comes too late, to free what it holds; also runs in a
                 thread.
 
@@ -166,8 +172,12 @@ class _Call:
         self._ended = False
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
-    def work(self, context: contextvars.Context) -> None:
-        """Run the function; in its thread."""
+    def work(self, context: contextvars.Context) -> bool:
+        """Run the function; in its thread.
+
+        Returns:
+            Whether the thread may have another call: not if this one had been left behind.
+        """
         result, error = None, None
         try:
             result = context.run(self._function)
@@ -182,6 +192,7 @@ class _Call:
         self._threads.over(holds_place=self._holds_place, was_abandoned=was_abandoned)
         with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self._settle, result, error)
+        return not was_abandoned
 
     def _settle(self, result: Any, error: BaseException | None) -> None:
         if self.future.done():
@@ -206,7 +217,12 @@ class _Call:
     def _drop(self, result: Any) -> None:
         if self._unwanted is not None:
             unwanted = self._unwanted
-            _start(lambda: unwanted(result), "agentgym-unwanted")
+
+            def work() -> bool:
+                unwanted(result)
+                return True
+
+            _start(work, "agentgym-unwanted")
 
 
 def _grant(future: asyncio.Future[None]) -> None:
@@ -214,8 +230,72 @@ def _grant(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _start(work: Callable[[], object], name: str) -> None:
-    threading.Thread(target=work, name=name, daemon=True).start()
+class _Worker:
+    """A daemon thread that does one thing after another, and ends if nothing comes for a while."""
+
+    idle: ClassVar[list[_Worker]] = []
+    """Those that wait, the one that has waited least last; lists are safe among threads."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def begin(self, work: Callable[[], bool], name: str) -> None:
+        """Do this first.
+
+        Raises:
+            RuntimeError: If the system has no more threads.
+        """
+        self.give(work, name)
+        self._thread.start()
+
+    def give(self, work: Callable[[], bool], name: str) -> None:
+        """Do this next, under this name."""
+        self._thread.name = name
+        self._given.put(work)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work = self._given.get(timeout=_IDLE_S)
+            except queue.Empty:
+                if self._is_over():
+                    return
+                continue
+            may_go_on = work()
+            del work  # and with it, what it came to
+            if not may_go_on:
+                return
+            self._thread.name = "agentgym-idle"
+            self.idle.append(self)
+            if len(self.idle) > MOST_IDLE and self._is_over():
+                return
+
+    def _is_over(self) -> bool:
+        """Stop waiting; False if somebody has just picked this one, so that work is on its way."""
+        try:
+            self.idle.remove(self)
+        except ValueError:
+            return False
+        return True
+
+
+os.register_at_fork(after_in_child=_Worker.idle.clear)  # the child has none of the threads
+
+
+def _start(work: Callable[[], bool], name: str) -> None:
+    """Have a thread do something.
+
+    Args:
+        work: What; returns whether its thread may do something else afterwards.
+        name: The thread's, meanwhile.
+    """
+    try:
+        worker = _Worker.idle.pop()
+    except IndexError:
+        _Worker().begin(work, name)
+    else:
+        worker.give(work, name)
 
 
 _inside: ContextVar[tuple[Threads, ...]] = ContextVar("agentgym_inside_threads", default=())

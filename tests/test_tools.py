@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import pickle
 import threading
 import weakref
@@ -146,9 +147,8 @@ def test_a_tool_that_finished_as_it_was_given_up_is_not_counted():
     async def give_up_too_late():
         call = asyncio.ensure_future(Tool(quick).call({}, on_loop=True))
         await asyncio.sleep(0)
-        for thread in threading.enumerate():
-            if thread.name == "tool-quick":
-                thread.join(30)  # it is done, and the loop doesn't know yet
+        while "tool-quick" in {thread.name for thread in threading.enumerate()}:
+            os.sched_yield()  # until it is done, which the loop doesn't know yet
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
