@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.roles import Roles
+from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.limits import Limits
 from agentgym.serve.access import TOKEN_VARIABLE, Quota, Tokens
 from agentgym.serve.allowed import Allowed, is_loopback
@@ -62,6 +63,8 @@ class ServiceConfig(Record):
     over by then is played again when a service starts on the same store."""
     backend: Literal["local", "ray"] = "local"
     """Where episodes are played."""
+    cluster: Cluster = Cluster()
+    """Which Ray cluster, and how much of it; with `backend = "ray"`."""
 
     @model_validator(mode="after")
     def _is_guarded(self) -> ServiceConfig:
@@ -75,6 +78,7 @@ class ServiceConfig(Record):
 
 _TABLES: dict[str, type[Record]] = {
     "allowed": Allowed,
+    "cluster": Cluster,
     "keeping": Keeping,
     "limits": Limits,
     "quota": Quota,

@@ -18,11 +18,15 @@ from typing import Any
 
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
-from agentgym.rollout.engine import Engine
+from agentgym.rollout.cluster_config import Cluster
+from agentgym.rollout.cluster_desk import is_rationed
+from agentgym.rollout.engine import Engine, PolicyLike
 from agentgym.rollout.hosted import hosted_kwargs
+from agentgym.rollout.limits import Limits
 from agentgym.rollout.metrics import EngineMetrics
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.access import Caller
+from agentgym.serve.allowed import NO_KEY
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.fair import SharedStages
 from agentgym.serve.pools import Pool, Pools
@@ -124,24 +128,32 @@ class Engines:
             shared.idle_since = self._clock()
 
     def _new(self, caller: Caller, spec: JobRequest, pool: Pool) -> Engine:
-        slots = self.stages.for_job(
-            caller.name, quota=caller.quota.concurrent_episodes, limits=spec.limits
-        )
+        quota = caller.quota.concurrent_episodes
         on_ray = self._config.backend == "ray"
+        slots = self.stages.for_job(caller.name, quota=quota, limits=spec.limits)
         engine = Engine(
             spec.env,
-            client=[e.endpoint() for e in pool.endpoints.values()] if on_ray else pool.client,
+            client=_sent_policy(pool) if on_ray else pool.client,
             env_kwargs=self.env_kwargs(spec),
             sampling=spec.sampling,
-            limits=spec.limits,
+            limits=self._bounded(spec.limits, quota) if on_ray else spec.limits,
             policy_name=spec.policy.name or pool.model,
             metadata=spec.metadata,
-            backend=self._config.backend,
+            backend=_with_no_key(self._config.cluster) if on_ray else "local",
             stages=None if on_ray else slots,
             retry=spec.retry,
         )
         self._metrics.add(engine, client=caller.name, env=spec.env)
         return engine
+
+    def _bounded(self, limits: Limits, quota: int | None) -> Limits:
+        """A job's limits on a cluster, where slots aren't shared: none above the service's."""
+        most = self._config.limits
+        names = ("concurrency", "init_concurrency", "eval_concurrency", "backlog")
+        bounded = {name: min(getattr(limits, name), getattr(most, name)) for name in names}
+        if quota is not None:
+            bounded["concurrency"] = min(bounded["concurrency"], quota)
+        return limits.model_copy(update=bounded)
 
     async def close_idle(self, *, after_s: float) -> None:
         """Close the engines that no job has used for a while, and the servers only they used."""
@@ -164,6 +176,19 @@ class Engines:
         engines = list(self._engines.values())
         self._engines.clear()
         await asyncio.gather(*(shared.engine.aclose() for shared in engines))
+
+
+def _with_no_key(cluster: Cluster) -> Cluster:
+    """The cluster, with the key of endpoints that have none, which is no secret, in its workers."""
+    variables = {NO_KEY: "none", **cluster.runtime_env.get("env_vars", {})}
+    runtime_env = {**cluster.runtime_env, "env_vars": variables}
+    return cluster.model_copy(update={"runtime_env": runtime_env})
+
+
+def _sent_policy(pool: Pool) -> PolicyLike:
+    """A pool as a cluster takes it: its servers come and go there, too, unless one is rationed."""
+    servers = [server.endpoint() for server in pool.endpoints.values()]
+    return servers if any(map(is_rationed, servers)) else pool.client
 
 
 def _key(caller: str, spec: JobRequest, pool: Pool) -> str:
