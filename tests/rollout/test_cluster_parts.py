@@ -32,6 +32,7 @@ from agentgym.rollout.cluster_worker import Finished, RolloutWorker
 from agentgym.rollout.limits import FailureWatch
 from agentgym.rollout.progress import NoProgress
 from agentgym.rollout.source import EnvSource
+from agentgym.rollout.stages import Stages
 from agentgym.rollout.turns import Setting
 from agentgym.testing.envs import CounterEnv
 from agentgym.testing.quirky import QuirkyServer, answer
@@ -231,6 +232,11 @@ async def test_without_ray_the_command_that_installs_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r'pip install "agentgym-envs\[ray\]"'):
         _ = [trace async for trace in on_cluster().run([EpisodeRequest(seed=1)])]
+
+
+def test_stages_of_this_process_are_refused_at_once():
+    with pytest.raises(ConfigError, match=r"stages: shared slots are of this process.*limits"):
+        on_cluster(stages=Stages(Limits()))
 
 
 async def test_a_canary_needs_a_judge_in_this_process():
