@@ -19,8 +19,10 @@ from agentgym.errors import ActionError, MalformedCall
 from agentgym.judge import Scoring
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
-from agentgym.serve.session_spaces import from_wire, to_wire
+from agentgym.serve.session_schema import Spaces
+from agentgym.serve.session_spaces import described, from_wire, to_wire
 from agentgym.serve.session_thread import SessionThread
+from agentgym.serve.session_view import json_bytes, least_bytes
 from agentgym.spaces import AssistantSpace
 from agentgym.threads import in_thread
 from agentgym.types import Episode, Message, ToolSpec, TruncationReason
@@ -50,22 +52,35 @@ class Happened:
 class SessionEnv:
     """One environment, made by `SessionEnv.make`."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], thread: SessionThread) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], thread: SessionThread, max_observation_bytes: int
+    ) -> None:
         while isinstance(env, OrderEnforcing | PassiveEnvChecker):  # the session checks both itself
             env = env.env
         self._env: Any = env
         core = env.unwrapped
         self.agent: AgentEnv | None = core if isinstance(core, AgentEnv) else None
         self._thread: SessionThread | None = thread
+        self._max_observation_bytes = max_observation_bytes
+        self.spaces: Spaces | None = None
+        """What it takes and gives, of an env that isn't an `AgentEnv`."""
         if self.agent is not None and all(hasattr(env, name) for name in _ASYNC_FACE):
             self._thread = None
             thread.stop()
 
     @classmethod
-    async def make(cls, source: Callable[[], EnvSource], thread: SessionThread) -> SessionEnv:
+    async def make(
+        cls, source: Callable[[], EnvSource], thread: SessionThread, *, max_observation_bytes: int
+    ) -> SessionEnv:
         """Make an environment, in the thread that will step it.
 
         One that is ready only after the caller has given up is closed by its thread.
+
+        Args:
+            source: Gives what makes it; it may block.
+            thread: Made for it.
+            max_observation_bytes: Of an env that isn't an `AgentEnv`, the most that an observation
+                may have as JSON.
 
         Raises:
             ConfigError: If it can't be made as configured.
@@ -73,7 +88,10 @@ class SessionEnv:
         made: list[gymnasium.Env[Any, Any]] = []
         try:
             await thread.run(lambda: made.append(source().make()))
-            return cls(made[0], thread)
+            found = cls(made[0], thread, max_observation_bytes)
+            if found.agent is None:
+                found.spaces = await thread.run(found._described)
+            return found
         except BaseException:
             thread.stop(lambda: _all_closed(made))
             raise
@@ -109,10 +127,11 @@ class SessionEnv:
             for (tool, parameter), values in space.choices.items()
         ]
 
-    @property
-    def spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-        """Observation space and action space."""
-        return self._env.observation_space, self._env.action_space
+    def _described(self) -> Spaces:
+        return Spaces(
+            observation=described(self._env.observation_space),
+            action=described(self._env.action_space),
+        )
 
     @property
     def hears_text(self) -> str | None:
@@ -168,18 +187,16 @@ class SessionEnv:
                 asked = max_turns  # what is no number, or too small, is refused by the env
             given = {**options, "judging": "deferred", "max_turns": asked}
         if self._thread is None:
-            observation, info = await self._env.areset(seed=seed, options=given)
-        else:
-            observation, info = await self._thread.run(
-                lambda: self._env.reset(seed=seed, options=given)
-            )
-        return Happened(self._json(observation), info=info)
+            return self._began(await self._env.areset(seed=seed, options=given))
+        return await self._thread.run(
+            lambda: self._began(self._env.reset(seed=seed, options=given))
+        )
 
     async def step(self, action: Any) -> Happened:
         """Take a turn."""
         if self._thread is None:
             return self._happened(await self._env.astep(action))
-        return self._happened(await self._thread.run(lambda: self._env.step(action)))
+        return await self._thread.run(lambda: self._happened(self._env.step(action)))
 
     async def truncate(self, reason: TruncationReason) -> Happened:
         """Cut the episode short; only an `AgentEnv` can be."""
@@ -187,16 +204,33 @@ class SessionEnv:
         assert agent is not None
         if self._thread is None:
             return self._happened(await self._env.atruncate(reason))
-        return self._happened(await self._thread.run(lambda: agent.truncate(reason)))
+        return await self._thread.run(lambda: self._happened(agent.truncate(reason)))
+
+    def _began(self, reset: tuple[Any, dict[str, Any]]) -> Happened:
+        observation, info = reset
+        return Happened(self._json(observation), info=info)
 
     def _happened(self, step: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Happened:
         observation, reward, terminated, truncated, info = step
         return Happened(self._json(observation), reward, bool(terminated), bool(truncated), info)
 
     def _json(self, observation: Any) -> Any:
+        """An observation as JSON, made in the env's thread: a large one would hold up the loop.
+
+        Raises:
+            Failure: If it is too large and no text, so that nothing can be left out of it.
+        """
         if self.agent is not None:
             return observation
-        return to_wire(self._env.observation_space, observation)
+        self._check_size(least_bytes(observation))
+        public = to_wire(self._env.observation_space, observation)
+        self._check_size(json_bytes(public))
+        return public
+
+    def _check_size(self, size: int) -> None:
+        if size > (limit := self._max_observation_bytes):
+            text = f"an observation of at least {size} bytes; max_observation_bytes is {limit}"
+            raise Failure("env", text)
 
     def spoken(self) -> Message | None:
         """The assistant message of the last turn, as it stands in the conversation."""

@@ -22,7 +22,7 @@ from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_env import Happened, SessionEnv
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_schema import Choices, EpisodeStart, TurnResult
-from agentgym.serve.session_view import bounded, json_bytes, public_info, strict_json
+from agentgym.serve.session_view import bounded, public_info, strict_json
 from agentgym.trace import Trace
 from agentgym.types import Episode, Message, Turn, Verdict
 
@@ -229,20 +229,10 @@ class PlayedEpisode:
         return self._verdict
 
     def _outgoing(self, observation: Any) -> tuple[Any, bool]:
-        """An observation as it goes over the wire, and whether something was left out.
-
-        Raises:
-            Failure: If it is too large and no text, so that nothing can be left out of it.
-        """
-        limit = self._limits.max_observation_bytes
+        """An observation as it goes over the wire, and whether something was left out."""
         if self._env.agent is not None:
-            return bounded(observation, limit)
-        public = strict_json(observation)
-        if (size := json_bytes(public)) > limit:
-            raise Failure(
-                "env", f"an observation of {size} bytes; max_observation_bytes is {limit}"
-            )
-        return public, False
+            return bounded(observation, self._limits.max_observation_bytes)
+        return observation, False
 
     def _public(self, verdict: Verdict) -> Verdict:
         """The verdict without remarks that may name what is hidden."""

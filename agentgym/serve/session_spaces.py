@@ -14,8 +14,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ActionError, ConfigError
 from agentgym.serve.session_view import strict_json
+
+_BOUNDS = ("low", "high")
 
 
 def described(space: gymnasium.Space[Any]) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def described(space: gymnasium.Space[Any]) -> dict[str, Any]:
         case spaces.Discrete():
             return {**kind, "n": int(space.n), "start": int(space.start)}
         case spaces.Box():
-            bounds = {"low": strict_json(space.low), "high": strict_json(space.high)}
+            bounds = {"low": _bound(space.low), "high": _bound(space.high)}
             return {**kind, **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
         case spaces.MultiBinary():
             return {**kind, "n": list(space.shape)}
@@ -41,6 +43,12 @@ def described(space: gymnasium.Space[Any]) -> dict[str, Any]:
     return kind
 
 
+def _bound(bound: np.ndarray[Any, Any]) -> Any:
+    """A box's bound as JSON; one number where all are the same, as in every picture."""
+    first = bound.flat[0] if bound.size else None
+    return strict_json(first if first is not None and (bound == first).all() else bound)
+
+
 def rebuilt(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
     """The space of a description.
 
@@ -53,8 +61,11 @@ def rebuilt(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
             return spaces.Discrete(**given)
         case "Box":
             dtype: Any = np.dtype(given["dtype"])
-            low, high = (np.asarray(given[end], dtype=dtype) for end in ("low", "high"))
-            return spaces.Box(low=low, high=high, shape=tuple(given["shape"]), dtype=dtype)
+            shape = tuple(given["shape"])
+            low, high = (
+                np.broadcast_to(np.asarray(given[end], dtype=dtype), shape) for end in _BOUNDS
+            )
+            return spaces.Box(low=low, high=high, shape=shape, dtype=dtype)
         case "MultiBinary":
             return spaces.MultiBinary(given["n"])
         case "MultiDiscrete":
@@ -85,6 +96,7 @@ def from_wire(space: gymnasium.Space[Any], value: Any) -> Any:
     """One sample back from JSON.
 
     Raises:
+        ActionError: If it would have to be rounded.
         Exception: Whatever the space's own reader stumbles over, if it is none.
     """
     match space:
@@ -92,4 +104,8 @@ def from_wire(space: gymnasium.Space[Any], value: Any) -> Any:
             return tuple(from_wire(*pair) for pair in zip(space.spaces, value, strict=True))
         case spaces.Dict():
             return {key: from_wire(part, value[key]) for key, part in space.spaces.items()}
-    return space.from_jsonable([value])[0]
+    sample = space.from_jsonable([value])[0]
+    whole = space.dtype is not None and np.issubdtype(space.dtype, np.integer)
+    if whole and not np.array_equal(np.asarray(value), np.asarray(sample)):
+        raise ActionError(f"{value!r:.60} are no whole numbers")
+    return sample

@@ -38,7 +38,6 @@ from agentgym.serve.session_schema import (
     TakeTurn,
     TurnResult,
 )
-from agentgym.serve.session_spaces import described
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.session_view import json_bytes
 from agentgym.serve.session_work import Key, SharedWork
@@ -290,7 +289,11 @@ class Session:
         thread = SessionThread("session-env")
         try:
             async with limit:
-                self._env = await SessionEnv.make(self._found_source, thread)
+                self._env = await SessionEnv.make(
+                    self._found_source,
+                    thread,
+                    max_observation_bytes=self._limits.max_observation_bytes,
+                )
         except BaseException as error:
             if thread.working:
                 self._on_stuck(thread)
@@ -304,9 +307,7 @@ class Session:
             logger.warning("making %s failed", self.env_id, exc_info=True)
             raise _env_broke(error) from error
         self._drawn = False
-        if self._env.agent is None:
-            observation, action = self._env.spaces
-            self._spaces = Spaces(observation=described(observation), action=described(action))
+        self._spaces = self._env.spaces
 
     def _found_source(self) -> EnvSource:
         if self._source is None:

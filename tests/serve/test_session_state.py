@@ -20,9 +20,11 @@ from session_stage import (
     with_limits,
 )
 
+from agentgym.serve import session_env
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
+from agentgym.serve.session_spaces import to_wire
 from agentgym.serve.sessions import Sessions
 
 register()
@@ -339,6 +341,32 @@ async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     assert Affine.closed == [True, True]
     assert sessions.status().abandoned == 2
     await sessions.aclose()
+
+
+async def test_a_picture_that_is_too_large_is_refused_without_being_written_out(monkeypatch):
+    """Turning 48 million numbers into JSON takes most of a minute and gigabytes."""
+    sessions = with_limits()
+    session = await sessions.create(CreateSession(env="stage/Picture-v0"), ME)
+    monkeypatch.setattr(session_env, "to_wire", None)
+    fault = await refused(session.reset(ResetEpisode()))
+    assert fault.code == "env_broke"
+    assert "max_observation_bytes" in fault.message
+    await sessions.aclose()
+
+
+async def test_what_another_packages_env_returns_is_converted_in_its_own_thread(
+    sessions, monkeypatch
+):
+    threads = set()
+
+    def noted(space, sample):
+        threads.add(threading.current_thread().name)
+        return to_wire(space, sample)
+
+    monkeypatch.setattr(session_env, "to_wire", noted)
+    session = await playing(sessions, AFFINE)
+    await session.step(TakeTurn(turn=0, action=1))
+    assert threads == {"session-env"}
 
 
 @pytest.mark.parametrize("turn", [1, 3])

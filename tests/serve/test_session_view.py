@@ -10,7 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ActionError, ConfigError
 from agentgym.serve.session_spaces import described, from_wire, rebuilt, to_wire
 from agentgym.serve.session_view import bounded, public_info, strict_json
 
@@ -84,6 +84,7 @@ def test_info_shows_the_listed_keys_alone():
         spaces.Discrete(4, start=-1),
         spaces.Box(-1, 1, (2, 3), np.float64),
         spaces.Box(0, 255, (2, 2), np.uint8),
+        spaces.Box(np.array([0, 1], np.int64), np.array([5, 6], np.int64), dtype=np.int64),
         spaces.Box(-np.inf, np.inf, (3,), np.float32),
         spaces.MultiBinary((2, 2)),
         spaces.MultiDiscrete([3, 4]),
@@ -102,6 +103,33 @@ def test_spaces_survive_the_wire(space):
     there = from_wire(again, json.loads(text))
     assert space.contains(there)
     assert json.dumps(to_wire(again, there)) == text
+
+
+def test_a_large_box_with_one_bound_is_described_briefly():
+    picture = spaces.Box(0, 255, (4096, 4096, 3), np.uint8)
+    assert len(json.dumps(described(picture))) < 200
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        (spaces.Discrete(4), 1.7),
+        (spaces.Discrete(4), "1"),
+        (spaces.MultiDiscrete([3, 4]), [1.5, 2]),
+        (spaces.MultiBinary(2), [0.3, 1]),
+        (spaces.Box(0, 255, (2,), np.uint8), [1.2, 3]),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), [0, 0.5]),
+    ],
+    ids=repr,
+)
+def test_what_is_no_whole_number_is_not_rounded_to_one(space, value):
+    with pytest.raises(ActionError):
+        from_wire(space, value)
+
+
+def test_whole_numbers_may_be_written_as_floats():
+    assert from_wire(spaces.Discrete(4), 1.0) == 1
+    assert from_wire(spaces.MultiDiscrete([3, 4]), [1.0, 2]).tolist() == [1, 2]
 
 
 def test_a_space_that_cannot_be_rebuilt_says_which_can():

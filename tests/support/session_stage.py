@@ -163,6 +163,17 @@ class Affine(gymnasium.Env):
         Affine.closed.append(threading.get_ident() == self._thread)
 
 
+class Picture(gymnasium.Env):
+    """Shows what is far too large to be sent."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4096, 4096, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((4096, 4096, 3), np.uint8), {}
+
+
 class ThreadedStage(gymnasium.Wrapper):
     """A wrapper without an async face."""
 
@@ -174,6 +185,7 @@ ENVS = {
     "stage/Quiz-v0": QuizEnv,
     "stage/Talk-v0": TalkEnv,
     "stage/Affine-v0": Affine,
+    "stage/Picture-v0": Picture,
     "stage/Threaded-v0": lambda **kwargs: ThreadedStage(StageEnv(**kwargs)),
 }
 
