@@ -74,13 +74,14 @@ class Engine:
             `Cluster` that says which and how much of it), or a `Backend`.
         journal: Keeps episodes that are rolled out until they are judged, and gives back those
             that an earlier run left without a verdict; this process's backend only.
-        stages: Slots that several engines on one event loop share, in place of an engine's own.
+        stages: Slots that several engines on one event loop share, in place of an engine's own;
+            this process's backend only.
         retry: What is tried again after a failure; None is nothing.
         stuck_after_s: Seconds in which nothing moves after which a warning says where the episodes
-            are; None for none.
+            are; None and 0 for none.
 
     Raises:
-        ConfigError: If there is no such env.
+        ConfigError: If there is no such env, or a parameter is out of its range.
 
     Example:
         >>> engine = Engine("agentgym/WebShop-v0", client=client)
@@ -107,6 +108,11 @@ class Engine:
         journal: Journal | None = None,
         stuck_after_s: float | None = 60.0,
     ) -> None:
+        if stages is not None and backend != "local":
+            raise ConfigError(
+                "stages: shared slots are of this process, and other backends have their own; "
+                "leave stages out and give each engine its part in limits, or use backend='local'"
+            )
         sampling = sampling or SamplingParams()
         self._source = EnvSource(env, env_kwargs)
         self._writer = writer

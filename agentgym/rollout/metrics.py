@@ -24,6 +24,7 @@ from agentgym.errors import ConfigError, MissingExtraError
 from agentgym.rollout.combined import combined, history_of
 from agentgym.rollout.metric_families import metrics_of
 from agentgym.rollout.status import EngineStatus
+from agentgym.types import clean_text
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -69,7 +70,7 @@ class EngineMetrics:
                 f"no label {min(unknown)!r}: these metrics have {', '.join(self._labels)}; "
                 "name others in EngineMetrics(labels=…)"
             )
-        values = tuple(str(labels.get(name, "")) for name in self._labels)
+        values = tuple(clean_text(str(labels.get(name, ""))) for name in self._labels)
         with self._lock:
             self._engines[id(engine)] = (values, engine)
 

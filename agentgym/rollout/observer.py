@@ -12,6 +12,8 @@ while a run goes on:
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +23,7 @@ from typing import Any
 from agentgym.client import Endpoint, public_url
 from agentgym.rollout.backend import Backend
 from agentgym.rollout.limits import Limits
-from agentgym.rollout.progress import Dropping, Noting, Progress, Ticking
+from agentgym.rollout.progress import Dropping, NoProgress, Noting, Progress, Ticking
 from agentgym.rollout.stage_figures import SeenStages, StageFigures, figures_of
 from agentgym.rollout.stages import Stages
 from agentgym.rollout.status import (
@@ -34,9 +36,12 @@ from agentgym.rollout.status import (
 )
 from agentgym.rollout.tally import LagSamples, Sample, Tally, Window
 from agentgym.rollout.watch import LoopWatch, StuckWatch
+from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.threads import abandoned
 from agentgym.trace import Trace
 from agentgym.types import Usage
+
+logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """Between two looks at a run, seconds."""
@@ -45,6 +50,7 @@ TICK_S = 1.0
 @dataclass
 class _WatchedLoop:
     watch: LoopWatch
+    backend: Backend
     runs: int = 0
 
 
@@ -82,9 +88,11 @@ class Observer:
         self._loops: dict[asyncio.AbstractEventLoop, _WatchedLoop] = {}
         self._seen = SeenStages(limits or Limits(), self._tally)
         self._backend: Backend | None = None
+        self._lock = threading.Lock()  # runs begin and end on any event loop
         self._runs = 0
-        self._began_s = 0.0
-        self._elapsed_s = 0.0
+        # Seconds of the runs that are over, and when the one going on began; in one tuple, since
+        # the metrics are read from another thread.
+        self._time: tuple[float, float | None] = (0.0, None)
 
     # --- a progress ---------------------------------------------------------------------------
 
@@ -96,32 +104,40 @@ class Observer:
             again: Of these, how many an earlier run was asked for already.
         """
         self._tally.begin(None if total is None else total - again)
-        self._shown.begin(total)
+        self._show(self._shown.begin, total)
 
     def turn(self, tokens: int) -> None:
         """The policy has answered; see `Progress`."""
         self._tally.turn(tokens)
-        self._shown.turn(tokens)
+        self._show(self._shown.turn, tokens)
 
     def finish(self, trace: Trace) -> None:
         """An episode is over; see `Progress`."""
         self._tally.finish(trace)
-        self._shown.finish(trace)
+        self._show(self._shown.finish, trace)
 
     def drop(self, usage: Mapping[str, Usage]) -> None:
         """An episode was cancelled; see `Dropping`."""
         self._tally.drop(usage)
         if isinstance(self._shown, Dropping):
-            self._shown.drop(usage)
+            self._show(self._shown.drop, usage)
 
     def note(self, text: str) -> None:
         """A remark to show; see `Noting`."""
         if isinstance(self._shown, Noting):
-            self._shown.note(text)
+            self._show(self._shown.note, text)
 
     def end(self) -> None:
         """A run is over; see `Progress`."""
-        self._shown.end()
+        self._show(self._shown.end)
+
+    def _show(self, tell: Callable[..., None], *what: Any) -> None:
+        """Tell the progress that is shown; a terminal or pipe that is gone costs only that."""
+        try:
+            tell(*what)
+        except OSError as error:
+            self._shown = NoProgress()
+            logger.warning("the progress is shown no longer: %s", error)
 
     # --- watching -----------------------------------------------------------------------------
 
@@ -131,7 +147,7 @@ class Observer:
         self._enter(backend)
         try:
             async with asyncio.TaskGroup() as group:
-                ticker = group.create_task(self._tick(backend))
+                ticker = group.create_task(self._tick())
                 try:
                     yield
                 finally:
@@ -140,58 +156,59 @@ class Observer:
             self._leave()
 
     def _enter(self, backend: Backend) -> None:
-        if backend is not self._backend:
-            self._backend = backend
-            self._window.forget()
-        if not self._runs:
-            self._began_s = self._clock()
-            self._stuck.begin()
-        self._runs += 1
         loop = asyncio.get_running_loop()
-        if loop not in self._loops:
-            self._loops[loop] = _WatchedLoop(
-                LoopWatch(self._lags, blocked_after_s=self._blocked_after_s, clock=self._clock)
-            )
-            self._loops[loop].watch.start()
-        self._loops[loop].runs += 1
-        self._window.add(self._sample())
+        with self._lock:
+            if not self._runs:
+                self._time = (self._time[0], self._clock())
+                self._stuck.begin()
+            self._runs += 1
+            if loop not in self._loops:
+                watch = LoopWatch(
+                    self._lags, blocked_after_s=self._blocked_after_s, clock=self._clock
+                )
+                watch.start()
+                self._loops[loop] = _WatchedLoop(watch, backend)
+            self._loops[loop].runs += 1
+            self._window.add(self._sample())
 
     def _leave(self) -> None:
-        self._runs -= 1
-        if not self._runs:
-            self._elapsed_s += self._clock() - self._began_s
         loop = asyncio.get_running_loop()
-        self._loops[loop].runs -= 1
-        if not self._loops[loop].runs:
-            self._loops.pop(loop).watch.stop()
+        with self._lock:
+            self._runs -= 1
+            if not self._runs:
+                self._time = (self._elapsed_s, None)
+            self._loops[loop].runs -= 1
+            if not self._loops[loop].runs:
+                watched = self._loops.pop(loop)
+                watched.watch.stop()
+                self._backend = watched.backend
 
-    async def _tick(self, backend: Backend) -> None:
+    async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            in_flight = backend.in_flight()
-            if self._stages is None:
+            in_flight = self._in_flight()
+            if not self._stages:
                 self._seen.look(in_flight, self._clock())
             self._window.add(self._sample())
             self._stuck.look((self._tally.turns, self._tally.finished), in_flight)
             if isinstance(self._shown, Ticking):
-                self._shown.tick(in_flight)
+                self._show(self._shown.tick, in_flight)
 
     # --- the status ---------------------------------------------------------------------------
 
     def status(self) -> EngineStatus:
         """What the engine is doing; any thread may ask."""
         tally, now = self._tally, self._sample()
-        in_flight = () if self._backend is None else self._backend.in_flight()
-        running_s = self._clock() - self._began_s if self._runs else 0.0
+        in_flight = self._in_flight()
         return EngineStatus(
             runs=self._runs,
-            elapsed_s=self._elapsed_s + running_s,
+            elapsed_s=self._elapsed_s,
             episodes=tally.episodes(),
             in_flight=len(in_flight),
             waiting=waits(in_flight),
             oldest=oldest(in_flight),
             stages=self._stage_status(now),
-            slots_id=None if self._stages is None else f"{id(self._stages.run):x}",
+            slots_id=now.slots_id,
             admission=self._admission_status(),
             turns=tally.turns,
             tokens=tally.tokens,
@@ -205,15 +222,32 @@ class Observer:
         )
 
     @property
-    def _stages(self) -> Stages | None:
-        """The backend's slots, where they are in this process."""
-        return getattr(self._backend, "stages", None)
+    def _elapsed_s(self) -> float:
+        over_s, began_s = self._time
+        return over_s if began_s is None else over_s + self._clock() - began_s
+
+    @property
+    def _backends(self) -> Sequence[Backend]:
+        """Those of the event loops on which a run goes on; the last one while there is none."""
+        live = {id(loop.backend): loop.backend for loop in tuple(self._loops.values())}
+        last = () if self._backend is None else (self._backend,)
+        return tuple(live.values()) or last
+
+    def _in_flight(self) -> Sequence[Whereabouts]:
+        """All episodes begun and not over."""
+        return [where for backend in self._backends for where in backend.in_flight()]
+
+    @property
+    def _stages(self) -> Sequence[Stages]:
+        """The backends' slots, where they are in this process."""
+        found = [getattr(backend, "stages", None) for backend in self._backends]
+        return [stages for stages in found if stages is not None]
 
     @property
     def _figures(self) -> Sequence[StageFigures]:
         """The stages', as well as they are known."""
-        if self._stages is not None:
-            return figures_of(self._stages)
+        if stages := self._stages:
+            return figures_of(stages)
         return () if self._backend is None else self._seen.stages
 
     @property
@@ -223,7 +257,14 @@ class Observer:
     def _sample(self) -> Sample:
         tally = self._tally
         busy_s = {str(each.name): each.busy_s for each in self._figures}
-        return Sample(self._clock(), tally.tokens, tally.turns, tally.finished, busy_s)
+        return Sample(
+            self._clock(),
+            tally.tokens,
+            tally.turns,
+            tally.finished,
+            busy_s,
+            "+".join(f"{id(stages.run):x}" for stages in self._stages) or None,
+        )
 
     def _stage_status(self, now: Sample) -> tuple[StageStatus, ...]:
         return tuple(
@@ -240,11 +281,13 @@ class Observer:
         )
 
     def _admission_status(self) -> AdmissionStatus | None:
-        if self._stages is None:
+        found = [stages.admission for stages in self._stages]
+        if not found:
             return None
-        admission = self._stages.admission
         return AdmissionStatus(
-            places=admission.places, taken=admission.taken, waiting=admission.waiting
+            places=sum(admission.places for admission in found),
+            taken=sum(admission.taken for admission in found),
+            waiting=sum(admission.waiting for admission in found),
         )
 
     def _replicas(self) -> tuple[dict[str, Any], ...]:

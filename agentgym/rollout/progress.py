@@ -246,5 +246,7 @@ def progress_for(choice: bool | Progress | None) -> Progress:
     if isinstance(choice, bool) or choice is None:
         if not choice:
             return NoProgress()
+        if sys.stderr is None:  # it was closed before Python began
+            return NoProgress()
         return LiveProgress() if sys.stderr.isatty() else LineProgress()
     return choice

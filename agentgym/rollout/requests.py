@@ -30,6 +30,11 @@ class Source:
         else:
             self._ready = iter(requests)
 
+    @property
+    def ahead(self) -> int:
+        """Those that have been taken from the caller and not given out."""
+        return len(self._ahead)
+
     def taken(self) -> list[EpisodeRequest]:
         """What has been taken from the caller and not given out, and now won't be any more."""
         taken = list(self._ahead)

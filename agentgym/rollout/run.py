@@ -85,8 +85,9 @@ class Run:
             carried: Earlier runs that go on; what they finish is read here.
         """
         first = [request for run in carried for request in run._unbegun]
-        total = len(requests) + len(first) if isinstance(requests, Sized) else None
-        self._observer.begin(total, again=len(first))
+        again = len(first) + sum(run._still_to_come for run in carried)
+        total = len(requests) + again if isinstance(requests, Sized) else None
+        self._observer.begin(total, again=again)
         self._source = Source(first, requests)
         before = [run._feeder for run in carried if run._feeder is not None]
         self._task = asyncio.create_task(self._play(before))
@@ -145,6 +146,12 @@ class Run:
         """Those that have begun and aren't over, and those that were about to begin."""
         at_hand = () if self._at_hand is None else (self._at_hand,)
         return (*self._playing.values(), *at_hand, *self._unbegun)
+
+    @property
+    def _still_to_come(self) -> int:
+        """Episodes of a carried run that go on, and those that its groups still lack."""
+        taken = (self._at_hand is not None) + self._source.ahead
+        return len(self._playing) + max(taken, self._shelf.missing().total())
 
     @property
     def _has_more(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from agentgym.rollout.limits import Limits
@@ -115,6 +116,36 @@ class SeenStages:
             )
 
 
-def figures_of(stages: Stages) -> tuple[StageFigures, ...]:
-    """The stages of this process, in an episode's order."""
-    return stages.init, stages.run, stages.eval
+@dataclass(frozen=True)
+class _Together:
+    """A stage of several event loops, each of which has slots of its own."""
+
+    name: Stage
+    slots: int
+    active: int
+    waiting: int
+    entered: int
+    mean_s: float | None
+    busy_s: float
+
+    @classmethod
+    def of(cls, parts: Sequence[StageFigures]) -> _Together:
+        left = [part.entered - part.active for part in parts]
+        held_s = sum((p.mean_s or 0.0) * count for p, count in zip(parts, left, strict=True))
+        return cls(
+            name=parts[0].name,
+            slots=sum(part.slots for part in parts),
+            active=sum(part.active for part in parts),
+            waiting=sum(part.waiting for part in parts),
+            entered=sum(part.entered for part in parts),
+            mean_s=held_s / sum(left) if sum(left) else None,
+            busy_s=sum(part.busy_s for part in parts),
+        )
+
+
+def figures_of(several: Sequence[Stages]) -> tuple[StageFigures, ...]:
+    """The stages of this process, in an episode's order; those of several loops are added up."""
+    in_order = [(stages.init, stages.run, stages.eval) for stages in several]
+    return (
+        in_order[0] if len(in_order) == 1 else tuple(map(_Together.of, zip(*in_order, strict=True)))
+    )

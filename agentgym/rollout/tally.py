@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentgym.rollout.status import EpisodeCounts, Histogram, LoopLag, Rates
@@ -140,6 +140,8 @@ class Sample:
     finished: int
     busy_s: Mapping[str, float] = field(default_factory=dict)
     """Slot-seconds used, by stage."""
+    slots_id: str | None = None
+    """Of which slots."""
 
 
 class Window:
@@ -154,10 +156,9 @@ class Window:
         while self._samples[0].at_s < sample.at_s - WINDOW_S:
             self._samples.popleft()
 
-    def _first(self, now: Sample) -> Sample | None:
-        """The oldest sample within the window; None if there is none, or no time has passed."""
-        recent = (s for s in tuple(self._samples) if now.at_s - WINDOW_S <= s.at_s < now.at_s)
-        return next(recent, None)
+    def _recent(self, now: Sample) -> Iterator[Sample]:
+        """The samples within the window since which time has passed, the oldest first."""
+        return (s for s in tuple(self._samples) if now.at_s - WINDOW_S <= s.at_s < now.at_s)
 
     def rates(self, now: Sample) -> Rates:
         """How fast it has gone.
@@ -165,7 +166,7 @@ class Window:
         Args:
             now: The counters as they stand.
         """
-        first = self._first(now)
+        first = next(self._recent(now), None)
         if first is None:
             return Rates()
         seconds = now.at_s - first.at_s
@@ -178,15 +179,12 @@ class Window:
 
     def occupancy(self, stage: str, slots: int, now: Sample) -> float | None:
         """Share of a stage's slot-seconds that were used; None if that can't be told."""
-        first = self._first(now)
+        of_these = (s for s in self._recent(now) if s.slots_id == now.slots_id)
+        first = next(of_these, None)
         if first is None or stage not in first.busy_s or stage not in now.busy_s:
             return None
         used = (now.busy_s[stage] - first.busy_s[stage]) / (slots * (now.at_s - first.at_s))
         return min(1.0, max(0.0, used))
-
-    def forget(self) -> None:
-        """Start anew, since the stages are others now."""
-        self._samples.clear()
 
 
 class LagSamples:

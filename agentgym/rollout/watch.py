@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from agentgym.errors import ConfigError
 from agentgym.rollout.status import Waiters, waits
 from agentgym.rollout.tally import LagSamples
 from agentgym.rollout.whereabouts import Whereabouts
@@ -33,10 +34,13 @@ class StuckWatch:
     """Warns when nothing moves.
 
     Args:
-        after_s: Seconds without a move after which it says so; None never does.
+        after_s: Seconds without a move after which it says so; None and 0 never do.
         policy: Says what the policy is, and which of its servers answer; asked when somebody waits
             for it.
         clock: Seconds, as `Whereabouts.since` counts them.
+
+    Raises:
+        ConfigError: If `after_s` is no time.
     """
 
     def __init__(
@@ -46,7 +50,11 @@ class StuckWatch:
         policy: Callable[[], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._after_s = after_s
+        if after_s is not None and not after_s >= 0:
+            raise ConfigError(
+                f"stuck_after_s must be 0 or more seconds, got {after_s:g}; 0 and None: no warning"
+            )
+        self._after_s = after_s or None
         self._policy = policy
         self._clock = clock
         self._seen: tuple[int, ...] = ()
@@ -175,7 +183,12 @@ class LoopWatch:
 
     def _guard(self, after_s: float, over: threading.Event) -> None:
         """Look for a missing beat, in a thread of its own."""
-        while not over.wait(min(BEAT_S, after_s / 4)):
+        nap_s = min(BEAT_S, after_s / 4)
+        woken_s = self._clock()
+        while not over.wait(nap_s):
+            slept_s, woken_s = self._clock() - woken_s, self._clock()
+            if slept_s > nap_s + after_s / 2:  # not even this thread could run: see how it is now
+                continue
             due_s = self._due_s
             if due_s is None or due_s == self._missed[0]:
                 continue

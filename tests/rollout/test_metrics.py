@@ -167,6 +167,12 @@ def test_engines_are_told_apart_by_labels_and_added_up_without():
         metrics.add(Fixed(), task="17")
 
 
+def test_a_label_that_no_page_can_hold_is_cleaned():
+    metrics = EngineMetrics()
+    metrics.add(engine(), env='a"b\n\\\ud800')
+    assert ("agentgym_runs", 'a"b\n\\\ufffd') in scrape(metrics)
+
+
 def test_failures_and_limits_are_labels():
     counts = EpisodeCounts(
         finished=9, scored=4, masked={"infra": 3, "judge": 2}, truncated={"turns": 1}, reruns=6

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentgym.clients import ScriptedClient
-from agentgym.rollout import Engine, EpisodeRequest
+from agentgym.rollout import Engine, Enough, EpisodeRequest
 from agentgym.rollout.figures import Figures
 from agentgym.rollout.progress import (
     LineProgress,
@@ -193,6 +193,52 @@ def test_choice_follows_the_terminal(monkeypatch, tty, kind):
     mine = LineProgress()
     assert progress_for(mine) is mine
     assert isinstance(progress_for(True), Progress)
+
+
+def test_without_a_standard_error_nothing_is_shown(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert isinstance(progress_for(True), NoProgress)
+
+
+async def test_a_pipe_whose_reader_is_gone_costs_the_progress_and_no_episode(caplog):
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    progress = LineProgress(Gone(), every_s=0)
+    engine = Engine(CounterEnv, client=ScriptedClient(["no call"]), progress=progress)
+    traces = [trace async for trace in engine.run([EpisodeRequest(seed=k) for k in range(5)])]
+    assert len(traces) == 5
+    (warning,) = [r.getMessage() for r in caplog.records if "progress" in r.getMessage()]
+    assert warning == "the progress is shown no longer: [Errno 32] Broken pipe"
+
+
+async def test_episodes_carried_over_are_among_those_to_come():
+    totals = []
+
+    class Mine(NoProgress):
+        def begin(self, total):
+            totals.append(total)
+
+    asked, go_on = 0, asyncio.Event()
+
+    async def think(messages):
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            await go_on.wait()
+        return "no call"
+
+    engine = Engine(lambda: CounterEnv(max_turns=1), client=ScriptedClient(think), progress=Mine())
+    requests = [EpisodeRequest(seed=k) for k in range(5)]
+    async with engine:
+        carries = Enough(episodes=2, unfinished="carry")
+        first = [trace async for trace in engine.run(requests, enough=carries)]
+        go_on.set()
+        second = [trace async for trace in engine.run(requests[:1])]
+        assert engine.status().episodes.requested == 6
+    assert (len(first), len(second)) == (2, 4)
+    assert totals == [5, 4]
 
 
 async def test_engine_tells_its_progress_also_when_it_stops_early():

@@ -358,6 +358,47 @@ async def test_each_event_loop_that_an_engine_runs_on_is_watched():
     assert observer._loops == {}
 
 
+def test_an_engine_on_two_event_loops_tells_of_both():
+    """Each has slots of its own."""
+    begun, go_on = threading.Barrier(3), threading.Event()
+
+    async def think(messages: Any) -> Any:
+        if not begun.broken:
+            await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(go_on.wait, 30)
+        return SUBMIT
+
+    engine = Engine(CounterEnv, client=ScriptedClient(think), limits=Limits(concurrency=3))
+
+    def play(seed: int) -> None:
+        asyncio.run(collected(engine, [EpisodeRequest(seed=seed)]))
+
+    threads = [threading.Thread(target=play, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait(30)
+    during = engine.status()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert (during.runs, during.in_flight) == (2, 2)
+    run = during.stages[1]
+    assert (run.slots, run.active, run.entered) == (6, 2, 2)
+    assert during.admission is not None
+    assert during.admission.taken == 2
+    after = engine.status()
+    assert (after.runs, after.in_flight, after.episodes.finished) == (0, 0, 2)
+
+
+def test_occupancy_is_that_of_the_slots_there_are():
+    window = Window()
+    window.add(Sample(0.0, 0, 0, 0, {"run": 50.0}, "before"))
+    window.add(Sample(10.0, 0, 0, 0, {"run": 0.0}, "now"))
+    now = Sample(20.0, 40, 0, 0, {"run": 5.0}, "now")
+    assert window.occupancy("run", 1, now) == 0.5
+    assert window.rates(now).tokens_per_s == 2.0
+
+
 # --- several engines -----------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from agentgym.client import Endpoint
 from agentgym.clients import ScriptedClient
 from agentgym.clients.balanced import BalancedClient
 from agentgym.clients.connect import connect
+from agentgym.errors import ConfigError
 from agentgym.rollout import Engine, EpisodeRequest
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.progress import NoProgress
@@ -135,6 +136,28 @@ def test_the_watch_can_be_off(clock, caplog):
     clock.now += 1e6
     watch.look((0, 0), [at("a@0.0", "run", "policy")])
     assert caplog.messages == []
+
+
+def test_after_no_time_at_all_means_never(clock, caplog):
+    watch = StuckWatch(0, clock=clock)
+    clock.now += 5000
+    watch.look((0, 0), [at("a", "run", "policy")])
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("after_s", [-1.0, float("nan")])
+def test_what_is_no_time_is_refused(after_s):
+    with pytest.raises(ConfigError, match=r"stuck_after_s must be 0 or more seconds, got (-1|nan)"):
+        Engine(CounterEnv, client=ScriptedClient(["x"]), stuck_after_s=after_s)
+
+
+def test_a_task_with_control_characters_in_its_name_stays_in_its_line(clock, caplog):
+    watch = StuckWatch(60, clock=clock)
+    where_it_is = at("a\nERROR fake\x1b[2J", "run", "policy")
+    watch.look((0, 0), [where_it_is])
+    clock.now += 61
+    watch.look((0, 0), [where_it_is])
+    assert r"longest: a\nERROR fake\x1b[2J for" in caplog.records[0].getMessage()
 
 
 def test_nobody_is_stuck_while_no_episode_is_in_flight(clock, caplog):
@@ -284,6 +307,26 @@ async def test_lag_is_measured_while_the_loop_is_free():
     watch.stop()
     assert samples.lag().p50_s >= 0
     assert watch.overdue_s == 0
+
+
+def test_a_process_that_was_paused_blames_no_line_of_code():
+    """The thread that looks has slept as long as the loop."""
+    clock = Clock()
+    watch = LoopWatch(LagSamples(), clock=clock)
+    watch._thread_id, watch._due_s = threading.get_ident(), clock.now + 0.1
+    naps = iter([10.0, 0.1])
+
+    class Over:
+        def wait(self, _: float) -> bool:
+            nap_s = next(naps, None)
+            if nap_s == 0.1:  # the loop runs again, and has beaten
+                watch._due_s = clock.now + 0.1
+            clock.now += nap_s or 0.0
+            return nap_s is None
+
+    with heard(list) as lines:
+        watch._guard(1.0, Over())
+    assert lines == []
 
 
 async def test_watching_leaves_neither_timer_nor_thread():
