@@ -128,6 +128,10 @@ class EpisodeRun:
         except Failure as failure:
             self._failure = failure
             self._record.episode = self._turns.remains
+        except BaseException as error:  # whatever else an env can be or do
+            if is_ours(error) or isinstance(error, AgentGymError):
+                raise
+            self._failure = Failure("env", text_of(error))
 
     @property
     def deadline(self) -> Deadline | None:

@@ -62,12 +62,23 @@ def is_ours(error: BaseException) -> bool:
     """Whether an exception is meant for the batch: Ctrl-C, or the cancellation of this task.
 
     What an environment, a policy or a judge raises is the episode's, `SystemExit` and a
-    cancellation of its own making (an inner task that was cancelled) included.
+    cancellation of its own making (an inner task that was cancelled) included. So is a
+    `GeneratorExit` in a running task; a coroutine that is thrown away gets one outside of any.
     """
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is None or task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    task = _current_task()
+    cancelled = task is not None and task.cancelling() > 0
+    return task is None or (cancelled and isinstance(error, asyncio.CancelledError))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
 
 
 def last_line(text: str) -> str:

@@ -81,12 +81,14 @@ class Seat:
         """What is to be rolled out in this place, whose rollout has failed for good, if anything.
 
         The place is kept. Nothing is replaced in a group of which nobody knows yet how many
-        rollouts it will have.
+        rollouts it will have, nor where the siblings have been judged without it.
 
         Args:
             request: What failed.
             retries: Says whether the group needs it and the budget has it.
         """
+        if not self._taken:
+            return None
         group = self._group
         size = self._groups.size_of(group)
         counts = {"lost": group.lost, "replaced": group.replaced}
@@ -128,7 +130,8 @@ class Groups:
         group = self._open.get(request.group)
         if group is None:
             name = f"{request.task_id or 'drawn'}@{request.seed}.group"
-            free = max(request.group_size or 0, request.free_sample or 0)
+            # Siblings are numbered one after the other: whichever comes first, none is beyond.
+            free = max(request.sample + (request.group_size or 0), request.free_sample or 0)
             group = self._open[request.group] = _Group(name, request.group_size, free)
         group.entered += 1
         group.next_sample = max(group.next_sample, request.sample + 1)

@@ -79,6 +79,7 @@ class FailureWatch:
         self._failures: Counter[str] = Counter()
         self._recent: deque[tuple[str, str] | None] = deque(maxlen=limits.failure_window)
         self._recently: Counter[str] = Counter()
+        self._latest = ""
 
     def count(self, trace: Trace) -> None:
         """Count a finished episode, and the attempts at it that failed before.
@@ -106,6 +107,7 @@ class FailureWatch:
             self._recently[gone[0]] -= 1
         self._recent.append(failure)
         if failure is not None:
+            self._latest = failure[1]
             self._failures[failure[0]] += 1
             self._recently[failure[0]] += 1
 
@@ -114,7 +116,7 @@ class FailureWatch:
         if failed < self._limits.min_failures or failed / of <= self._limits.max_failure_rate:
             return
         classes = ", ".join(f"{name} {count}" for name, count in failures.most_common() if count)
-        errors = [failure[1] for failure in self._recent if failure is not None]
+        errors = [f[1] for f in self._recent if f is not None] or [self._latest]
         cause, times = Counter(map(_kind_of, errors)).most_common(1)[0]
         example = next(error for error in errors if _kind_of(error) == cause).strip()
         what = "attempts" if self._repeats else "episodes"

@@ -15,6 +15,7 @@ import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from agentgym.core import AgentEnv
+from agentgym.deadline import queued
 from agentgym.errors import ConfigError, EnvFault
 from agentgym.judge import Scoring
 from agentgym.judges.rescore import task_again
@@ -73,29 +74,47 @@ class EnvHandle:
         return task_again(self._core, trace)
 
     def spoken(self) -> Message:
-        """The assistant message of the last turn, as it stands in the conversation."""
-        return next(m for m in reversed(self._core.messages) if m["role"] == "assistant")
+        """The assistant message of the last turn, as it stands in the conversation.
 
-    async def reset(self, *, seed: int, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
+        Raises:
+            EnvFault: If there is none.
+        """
+        for message in reversed(self._core.messages):
+            if message["role"] == "assistant":
+                return message
+        raise EnvFault("step() did not record the action: the conversation has no answer in it")
+
+    async def reset(
+        self, *, seed: int, options: dict[str, Any]
+    ) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Start an episode.
+
+        Raises:
+            EnvFault: If the env returns something else than messages and `info`.
+        """
         if self.is_async:
             result = await self._env.areset(seed=seed, options=options)
         else:
             result = await in_thread(lambda: self._env.reset(seed=seed, options=options))
-        return cast("tuple[Any, dict[str, Any]]", result)
+        messages, info = _parts(result, "reset", "messages, info")
+        return _messages(messages, "reset"), _info(info, "reset")
 
-    async def step(self, action: Action) -> tuple[Any, bool, dict[str, Any]]:
+    async def step(self, action: Action) -> tuple[tuple[Message, ...], bool, dict[str, Any]]:
         """Take a turn.
 
         Returns:
             The new messages, whether the episode is over, and `info`.
+
+        Raises:
+            EnvFault: If the env returns something else than Gymnasium's five.
         """
         if self.is_async:
             step = await self._env.astep(action)
         else:
             step = await in_thread(lambda: self._env.step(action))
-        messages, _, terminated, truncated, info = step
-        return messages, terminated or truncated, info
+        five = "messages, reward, terminated, truncated, info"
+        messages, _, terminated, truncated, info = _parts(step, "step", five)
+        return _messages(messages, "step"), bool(terminated or truncated), _info(info, "step")
 
     async def truncate(self, reason: TruncationReason) -> dict[str, Any]:
         """Cut the episode short, and return `info`."""
@@ -151,6 +170,7 @@ class EnvPool:
         self._close_timeout_s = close_timeout_s
         self._idle: list[EnvHandle] = []
         self._first = asyncio.Lock()
+        self._first_alone = True
         self._made = 0
         self._closed = False
 
@@ -170,15 +190,23 @@ class EnvPool:
         Raises:
             ConfigError: If it can't be made as configured.
         """
-        if not self._made:
-            async with self._first:  # the first one loads what the others share
-                if not self._made:
+        if self._first_alone:  # it loads what the others share
+            with queued():
+                await self._first.acquire()
+            try:
+                if self._first_alone:
                     return await self._make()
+            except asyncio.CancelledError:  # took too long: the others need not wait in line
+                self._first_alone = False
+                raise
+            finally:
+                self._first.release()
         return self._idle.pop() if self._idle else await self._make()
 
     async def _make(self) -> EnvHandle:
         env = await in_thread(self._source.make, unwanted=_close_late)
         self._made += 1
+        self._first_alone = False
         return EnvHandle(env)
 
     async def release(self, handle: EnvHandle) -> None:
@@ -203,6 +231,28 @@ class EnvPool:
         self._closed = True
         idle, self._idle = self._idle, []
         await asyncio.gather(*(self.discard(handle) for handle in idle))
+
+
+def _parts(result: Any, method: str, names: str) -> tuple[Any, ...]:
+    """What a method of an env returned, if it is a tuple of so many."""
+    if isinstance(result, tuple) and len(result) == len(names.split(", ")):
+        return result
+    raise EnvFault(f"{method}() must return ({names}), got {result!r:.200}")
+
+
+def _messages(messages: Any, method: str) -> tuple[Message, ...]:
+    if isinstance(messages, list | tuple) and all(isinstance(m, dict) for m in messages):
+        return tuple(messages)
+    raise EnvFault(
+        f"{method}() must return a list or tuple of messages first, got {messages!r:.200}; "
+        "does a wrapper make something else of them?"
+    )
+
+
+def _info(info: Any, method: str) -> dict[str, Any]:
+    if isinstance(info, dict):
+        return info
+    raise EnvFault(f"{method}() must return info as a dict, got {info!r:.200}")
 
 
 def _without_checkers(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

@@ -167,7 +167,7 @@ class TurnLoop:
             if is_ours(error):
                 raise
             if not limit.deadline.is_over:
-                raise Failure("infra", text_of(error)) from error
+                raise Failure("infra", text_of(error), again=False) from error
             if limit.is_episodes:
                 raise OutOfTime from error
             waited = f"{self._limits.turn_timeout_s:g} s"
@@ -235,6 +235,7 @@ class TurnLoop:
             async with limit.deadline:
                 timing = {"at_s": self._asked_s, "policy_s": self._policy_s}
                 messages, over, info = await handle.step(_action(completion, timing))
+            spoken = None if over else handle.spoken()
         except BaseException as error:
             if is_ours(error):
                 raise
@@ -249,9 +250,9 @@ class TurnLoop:
         finally:
             self._left_s -= limit.used_s
         self.note(info)
-        if over:
+        if spoken is None:
             return info
-        self.history.append(handle.spoken())
+        self.history.append(spoken)
         self.history.extend(messages)
         return None
 

@@ -122,7 +122,15 @@ async def test_deadline_in_the_middle_of_a_step_is_an_unknown_outcome():
     await engine.aclose()
 
 
-@pytest.mark.parametrize("error", [DOWN, EndpointError("bad request", retryable=False)])
+@pytest.mark.parametrize(
+    "error",
+    [
+        DOWN,
+        EndpointError("bad request", retryable=False),
+        ConnectionResetError("of a client with errors of its own"),
+        asyncio.CancelledError("by a client of its own accord"),
+    ],
+)
 async def test_call_that_its_client_gave_up_on_is_not_asked_again(error):
     client = ScriptedClient([ADD, error])
     engine = Engine(Maker(), client=client, retry=QUICK)
@@ -363,6 +371,21 @@ async def test_group_is_topped_up_only_if_it_is_known_who_else_will_come(concurr
     await engine.aclose()
 
 
+@pytest.mark.parametrize("order", [(4, 5, 6), (6, 4, 5)])
+async def test_replacement_never_gets_the_number_of_a_sibling_still_to_come(order):
+    engine = Engine(
+        Maker(),
+        client=failing_samples(0),
+        retry=Retry(pause_s=0, min_group_size=3),
+        limits=Limits(concurrency=1, init_concurrency=1),
+    )
+    shared = {"task_id": "counter/1", "seed": 1, "group": "g", "group_size": 3}
+    traces = await read(engine, [EpisodeRequest(sample=sample, **shared) for sample in order])
+    samples = [trace.sample for trace in traces]
+    assert len(samples) == len(set(samples)) == 4
+    assert sum(trace.scored for trace in traces) == 3
+
+
 def test_replacements_of_a_resumed_run_get_numbers_that_nobody_has():
     (request,) = plan_requests(
         ["a"], samples=4, done={("a", n) for n in (0, 1, 3, 6)} | {("b", 9)}
@@ -402,6 +425,13 @@ def test_run_that_goes_bad_late_stops_soon():
         watch.count(trace("no connection"))
     with pytest.raises(RolloutStopped, match="51 of the last 100 episodes failed"):
         watch.count(trace("no connection"))
+
+
+def test_stop_names_a_cause_that_the_window_no_longer_has():
+    watch = FailureWatch(Limits(failure_window=1, min_failures=1, max_failure_rate=0.3))
+    failed = EarlierAttempt(failure_class="env", failed_stage="run", error="no disk", usage={})
+    with pytest.raises(RolloutStopped, match="1 of 2 attempts failed .* no disk"):
+        watch.count(trace(earlier=(failed,)))
 
 
 def test_stop_names_the_commonest_cause_and_keeps_its_traceback():
