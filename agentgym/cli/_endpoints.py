@@ -115,6 +115,10 @@ class RunEndpoints:
             raise ConfigError("--extra-body goes with --base-url and --model")
         if args.policy and args.no_request_seed:
             raise ConfigError("--no-request-seed goes with --base-url and --model")
+        for flag in ("tool_calls", "api_key_env", "temperature", "top_p", "max_tokens"):
+            if args.policy and getattr(args, flag) is not None:
+                name = f"--{flag.replace('_', '-')}"
+                raise ConfigError(f"{name} is for a model: it goes with --base-url and --model")
         named = (self._urls and args.model) or self._file.policy is not None
         if not args.policy and not named:
             raise ConfigError(

@@ -7,13 +7,15 @@ missing follows from the traces alone, never from how a run ended.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli._inputs import write_json
+from agentgym.cli._inputs import make_folder, write_json
 from agentgym.cli._table import summary_table
 from agentgym.errors import ConfigError
 
@@ -43,6 +45,60 @@ class RunFolder:
         self.config = path / "config.json"
         self.summary = path / "summary.json"
         self.unjudged = path / "unjudged.jsonl"
+        self._claim: int | None = None
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """What a run writes here, as absolute paths."""
+        files = (self.traces, self.config, self.summary, self.unjudged)
+        return frozenset(file.resolve() for file in files)
+
+    def claim(self) -> None:
+        """Keep other processes out until `release`, or the end of this one.
+
+        Two runs at once would play, and pay for, the same episodes.
+
+        Raises:
+            ConfigError: If another process is at work in it, or it can't be opened.
+        """
+        if self._claim is not None:
+            return
+        try:
+            folder = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigError(f"can't use {self.path} as a folder: {error.strerror}") from error
+        self._claim = folder
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise ConfigError(
+                f"another process plays in {self.path}; wait for its end, or take another --out"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+
+    def release(self) -> None:
+        """Let others in; may be called twice."""
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+
+    def begin(self, config_json: str, *, resumed: bool) -> None:
+        """Note what is run; from here on it can be gone on with.
+
+        Args:
+            config_json: The run's parameters.
+            resumed: Whether it is gone on with, so that something may be there.
+
+        Raises:
+            ConfigError: If it can't be written, or another process was faster.
+        """
+        make_folder(self.path)
+        self.claim()
+        if not resumed and self.config.exists():
+            raise ConfigError(f"another run has begun in {self.path}; take another --out")
+        write_json(self.config, config_json)
 
     def check_fresh(self) -> None:
         """See that nothing is there yet.

@@ -69,6 +69,18 @@ def fresh_folder(what: str) -> Path:
     return Path("runs") / f"{name}-{stamp}-{secrets.token_hex(2)}"
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder if it is missing.
+
+    Raises:
+        ConfigError: If it can't be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"can't make the folder {path}: {error.strerror or error}") from error
+
+
 def write_json(path: Path, text: str) -> None:
     """Replace a file as a whole, so that nobody ever reads half of it; make its folder if missing.
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from agentgym.cli._continued import RecordedSink, known_calls
 from agentgym.cli._endpoints import endpoints_table, preflight
 from agentgym.cli._folder import RunFolder
-from agentgym.cli._inputs import write_json
 from agentgym.cli._interrupts import Interrupts
 from agentgym.cli._limits import stages_line
-from agentgym.cli._watching import scraped, stuck_after_s, told_of
+from agentgym.cli._watching import Watching, stuck_after_s
 from agentgym.client import ModelClient, Role, SamplingParams, public_url
 from agentgym.roles import Roles
 from agentgym.types import ToolSpec
@@ -63,8 +62,12 @@ class Play:
         """
         from agentgym.rollout import collecting_seldom
 
-        with collecting_seldom(), self._models(requests) as recording:
-            return asyncio.run(self._play(requests, recording))
+        with (
+            collecting_seldom(),
+            self._models(requests) as recording,
+            Watching(self.args, self.secrets) as watching,
+        ):
+            return asyncio.run(self._play(requests, recording, watching))
 
     @contextmanager
     def _models(self, requests: list[EpisodeRequest]) -> Iterator[Recording | None]:
@@ -83,7 +86,9 @@ class Play:
         else:
             yield None
 
-    async def _play(self, requests: list[EpisodeRequest], recording: Recording | None) -> bool:
+    async def _play(
+        self, requests: list[EpisodeRequest], recording: Recording | None, watching: Watching
+    ) -> bool:
         clients = self._clients(recording)
         if self.args.service:
             await _greet(self.args.service)
@@ -91,15 +96,15 @@ class Play:
             self._count_spent(clients)
             await preflight(clients, self.tools)
         # First, so that whatever a kill leaves behind can be gone on with.
-        write_json(self.folder.config, self.config_json)
+        self.folder.begin(self.config_json, resumed=self.args.resume)
         left = {(request.task_id, request.sample) for request in requests}
         with self._journal() as journal, self._sink(recording) as sink:
-            engine = self._engine(clients, sink, journal)
-            with scraped(engine, self.args) as metrics_url:
-                self._say_what_runs(metrics_url)
-                async with engine:
-                    await self._play_all(engine, requests, left)
-                _say_what_was_dropped(engine.status())
+            engine = self._engine(clients, watching.behind(sink), journal)
+            watching.sees(engine)
+            self._say_what_runs(watching.metrics_url)
+            async with engine:
+                await self._play_all(engine, requests, left)
+            _say_what_was_dropped(engine.status())
             if journal is not None:
                 self.folder.forget_judged(journal)
         return self.interrupts.signal is not None and bool(left)
@@ -175,11 +180,8 @@ class Play:
         """What each finished trace goes through."""
         from agentgym.traces import TraceWriter
 
-        with ExitStack() as stack:
-            sink: Any = stack.enter_context(TraceWriter(self.folder.traces, secrets=self.secrets))
-            if recording is not None:
-                sink = RecordedSink(sink, recording)
-            yield stack.enter_context(told_of(sink, self.args, self.secrets))
+        with TraceWriter(self.folder.traces, secrets=self.secrets) as writer:
+            yield writer if recording is None else RecordedSink(writer, recording)
 
     def _journal(self) -> AbstractContextManager[Journal | None]:
         """Keeps what waits for a verdict; no use where that is free, or far away."""

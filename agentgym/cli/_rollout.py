@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentgym
@@ -41,6 +42,7 @@ class RolloutCommand:
             if self._env_kwargs.get("split", args.split) != args.split:
                 raise ConfigError("split is given twice: by --split and by --env-kwargs")
             self._env_kwargs["split"] = args.split
+        self._folder = RunFolder(args.out or fresh_folder(args.env.rpartition(":")[2]))
         self._endpoints = RunEndpoints(args)
         self._check_combinations()
         self._sampling = checked(
@@ -58,7 +60,6 @@ class RolloutCommand:
         self._given_kwargs: dict[str, Any] = {}
         self._canary: Canary | None = None
         self._interrupts = Interrupts(args.on_interrupt)
-        self._folder = RunFolder(args.out or fresh_folder(args.env.rpartition(":")[2]))
 
     def run(self) -> int:
         """Check, play, report.
@@ -66,6 +67,12 @@ class RolloutCommand:
         Returns:
             0; 1 if nothing could be scored; 130 after Ctrl-C, 143 after SIGTERM.
         """
+        try:
+            return self._run()
+        finally:
+            self._folder.release()
+
+    def _run(self) -> int:
         from agentgym.rollout.source import EnvSource
 
         self._add_models()
@@ -140,6 +147,10 @@ class RolloutCommand:
             raise ConfigError("--retry-masked goes with --resume")
         if args.resume and args.out is None:
             raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        if args.record and Path(args.record).resolve() in self._folder.files:
+            raise ConfigError(
+                f"--record {args.record} is a file of the run itself; record to another one"
+            )
         if args.service and args.backend == "ray":
             raise ConfigError(
                 "give either --service or --backend ray; `agentgym serve --ray` is both"
@@ -200,6 +211,7 @@ class RolloutCommand:
             self._folder.check_fresh()
         else:
             self._folder.check_same_run(json.loads(self._config_json()))
+            self._folder.claim()
             if self._enough is not None:
                 before = self._folder.before.values()
                 self._enough = still_needed(self._enough, before, args.samples)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentgym.rollout.metrics import EngineMetrics
+    from agentgym.traces.otel import OtelSink
 
 
 def add_watching_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,38 +51,57 @@ def stuck_after_s(args: argparse.Namespace) -> float | None:
     return args.stuck_after or None
 
 
-@contextmanager
-def told_of(sink: Any, args: argparse.Namespace, secrets: Iterable[str]) -> Iterator[Any]:
-    """The sink that traces go to, and telemetry's behind it where that was asked for.
+class Watching:
+    """Metrics and telemetry of a command, where they were asked for; close it after use.
+
+    Whatever is wrong with them shows here, before a run has a folder.
 
     Args:
-        sink: What keeps the traces.
         args: The command line.
         secrets: Values that must not be sent.
+
+    Raises:
+        ConfigError: If the port can't be listened on.
+        MissingExtraError: If what is needed isn't installed.
     """
-    if not args.otel:
-        yield sink
-        return
-    from agentgym.traces.otel import OtelSink
-    from agentgym.traces.tee import Tee
 
-    telemetry = OtelSink(secrets=secrets)
-    try:
-        yield Tee(sink, telemetry)
-    finally:
-        telemetry.close()
+    def __init__(self, args: argparse.Namespace, secrets: Iterable[str]) -> None:
+        self.metrics_url: str | None = None
+        """Where metrics are served, if they are."""
+        self._env = args.env
+        self._metrics: EngineMetrics | None = None
+        self._telemetry: OtelSink | None = None
+        with ExitStack() as opened:
+            if args.otel:
+                from agentgym.traces.otel import OtelSink
 
+                self._telemetry = OtelSink(secrets=secrets)
+                opened.callback(self._telemetry.close)
+            if args.metrics_port is not None:
+                from agentgym.rollout.metrics import EngineMetrics, start_metrics_server
 
-@contextmanager
-def scraped(engine: Any, args: argparse.Namespace) -> Iterator[str | None]:
-    """Serve an engine's metrics inside the block, where that was asked for; gives their URL."""
-    if args.metrics_port is None:
-        yield None
-        return
-    from agentgym.rollout.metrics import EngineMetrics, start_metrics_server
+                self._metrics = EngineMetrics()
+                server = opened.enter_context(
+                    start_metrics_server(args.metrics_port, self._metrics)
+                )
+                self.metrics_url = f"http://127.0.0.1:{server.port}/metrics"
+            self._stack = opened.pop_all()
 
-    with ExitStack() as stack:
-        metrics = EngineMetrics()
-        metrics.add(engine, env=args.env)
-        server = stack.enter_context(start_metrics_server(args.metrics_port, metrics))
-        yield f"http://127.0.0.1:{server.port}/metrics"
+    def __enter__(self) -> Watching:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def sees(self, engine: Any) -> None:
+        """Report an engine from now on."""
+        if self._metrics is not None:
+            self._metrics.add(engine, env=self._env)
+
+    def behind(self, sink: Any) -> Any:
+        """A sink that traces go to, and telemetry's behind it."""
+        if self._telemetry is None:
+            return sink
+        from agentgym.traces.tee import Tee
+
+        return Tee(sink, self._telemetry)

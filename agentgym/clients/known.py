@@ -224,6 +224,27 @@ def _add(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
         total[role] = total[role] + usage if role in total else usage
 
 
+def check_is_recording(path: Path) -> None:
+    """See that what is there may be appended to; its first line tells, torn or whole.
+
+    Raises:
+        DataError: If it can't be read or is no recording.
+    """
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise DataError(f"can't read {path}: {error.strerror or error}") from error
+    try:
+        found: Any = json.loads(first)
+    except ValueError:
+        found = {"recording": None} if first[:1] in (b"", b"{") else None
+    if not (isinstance(found, dict) and "recording" in found):
+        raise DataError(f"{path} is there and no recording; record to another file")
+
+
 def _less(usage: Usage, other: Usage) -> Usage:
     """What is left of a usage without another one, nothing below 0."""
     counts = {

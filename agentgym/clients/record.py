@@ -28,7 +28,7 @@ from typing import Any
 
 from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingParams
 from agentgym.clients.connect import connecting_by, shared_client
-from agentgym.clients.known import Known, KnownCalls
+from agentgym.clients.known import Known, KnownCalls, check_is_recording
 from agentgym.durable import LineFile
 from agentgym.errors import EndpointError
 from agentgym.metering import Meter, charge, metered
@@ -106,6 +106,7 @@ class Recording:
             it as far as it goes, and the new ones follow; None begins every episode anew.
 
     Raises:
+        DataError: If the file is there and no recording.
         TraceError: If the file can't be opened for appending.
     """
 
@@ -123,6 +124,7 @@ class Recording:
         self._lock = threading.Lock()
         self._made: dict[str, Counter[str]] = {}
         self._written: set[str] = set()
+        check_is_recording(self.path)
         self._file = LineFile(self.path)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recording:

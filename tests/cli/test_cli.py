@@ -20,6 +20,7 @@ from agentgym.cli import command_names
 from agentgym.traces import read_traces
 
 ENV = "agentgym/WebShop-v0"
+MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 SMALL = ["rollout", "--env", ENV, "--env-kwargs", "num_products=60", "--quiet"]
 RULE = [*SMALL, "--policy", "rule"]
 
@@ -191,8 +192,8 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
         (["--env", ENV, "--policy", "rule", "--env-kwargs", "max_turns"], "KEY=VALUE"),
         (["--env", ENV, "--policy", "rule", "--env-kwargs", "a=1", "a=2"], "given twice"),
         (["--env", ENV, "--policy", "rule", "--env-kwargs", "data=no/such"], "no/such"),
-        (["--env", ENV, "--policy", "rule", "--temperature", "-1"], "temperature: .*got -1.0"),
-        (["--env", ENV, "--policy", "rule", "--max-tokens", "0"], "max_tokens"),
+        (["--env", ENV, *MODEL, "--temperature", "-1"], "temperature: .*got -1.0"),
+        (["--env", ENV, *MODEL, "--max-tokens", "0"], "max_tokens"),
         (["--env", ENV, "--policy", "rule", "--concurrency", "0"], "concurrency"),
         (["--env", ENV, "--policy", "rule", "--resume"], "--resume needs --out"),
         (["--env", ENV, "--policy", "rule", "--resume", "--out", "x"], "no run to go on with"),

@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 from fault_desk import answer, roles
 
+from agentgym.cli._folder import RunFolder
 from agentgym.testing.quirky import QuirkyServer
 from agentgym.traces import read_traces
 
@@ -58,6 +59,9 @@ def config(tmp_path):
         ([*MODEL, "--service", "http://h", "--record", "f"], "--record is for episodes in this"),
         ([*MODEL, "--backend", "ray", "--replay", "f"], "--replay is for episodes in this process"),
         ([*MODEL, "--service", "http://h", "--canary", "g"], "--canary is for episodes in this"),
+        ([*RANDOM, "--temperature", "0"], "--temperature is for a model"),
+        ([*RANDOM, "--tool-calls", "text"], "--tool-calls is for a model"),
+        ([*MODEL, "--out", "x", "--record", "x/traces.jsonl"], "is a file of the run itself"),
         ([*RANDOM, "--base-url", "http://a"], "either --policy, or --base-url"),
         ([*DESK, "--base-url", ",", "--model", "m"], "say who plays"),
         ([*MODEL, "--base-url", "http://127.0.0.1:9/v1/"], "http://127.0.0.1:9/v1 is there twice"),
@@ -173,6 +177,34 @@ def test_port_in_use_is_one_line(agentgym_command, server, tmp_path):
     assert code == 1
     assert f"can't serve metrics on 127.0.0.1:{port}" in err
     assert err.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("text", ["notes\n", '{"schema_version": 1}\n', "[]"])
+def test_file_that_is_no_recording_is_not_recorded_to(agentgym_command, server, tmp_path, text):
+    (tmp_path / "notes").write_text(text)
+    code, _, err = agentgym_command(*desk(server, tmp_path, "-n", "1", "--record", "notes"))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "notes is there and no recording" in err
+    assert (tmp_path / "notes").read_text() == text
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_two_runs_at_once_in_a_folder_are_refused(agentgym_command, server, tmp_path, begun):
+    args = desk(server, tmp_path, "-n", "2", "--quiet")
+    (tmp_path / "x").mkdir()
+    if begun:
+        assert agentgym_command(*args)[0] == 0
+        args += ["--resume", "-n", "3"]
+    other = RunFolder(tmp_path / "x")
+    other.claim()
+    code, _, err = agentgym_command(*args)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "another process plays in x" in err
+    other.release()
+    assert agentgym_command(*args)[0] == 0
 
 
 def test_enough_ends_the_run_and_a_resumed_one_knows_what_it_has(
@@ -238,11 +270,12 @@ def test_resume_of_traces_of_another_version_is_one_line(agentgym_command, serve
 def test_resume_with_what_is_no_recording_is_one_line(agentgym_command, server, tmp_path):
     args = desk(server, tmp_path, "-n", "2", "--quiet")
     assert agentgym_command(*args)[0] == 0
-    more = [*["3" if arg == "2" else arg for arg in args], "--record", "x/traces.jsonl"]
+    (tmp_path / "x/traces.jsonl").rename(tmp_path / "calls.jsonl")
+    more = [*["3" if arg == "2" else arg for arg in args], "--record", "calls.jsonl"]
     code, _, err = agentgym_command(*more, "--resume")
     assert code == 1
     assert err.count("\n") == 1
-    assert "x/traces.jsonl, line 1: not a recorded call" in err
+    assert "calls.jsonl, line 1: not a recorded call" in err
 
 
 def test_retry_masked_with_the_same_recording_pays_only_for_what_is_new(agentgym_command, tmp_path):
