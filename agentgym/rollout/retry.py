@@ -10,6 +10,7 @@ same seed. A failed judgement is made again without rolling out again.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -125,7 +126,8 @@ class Retries:
 
     def _afford(self) -> bool:
         assert self._retry is not None
-        allowed = max(self._retry.budget_floor, self._retry.budget * self._asked)
+        share = math.floor(self._retry.budget * self._asked + 1e-9)  # 0.29 of 100 are 29
+        allowed = max(self._retry.budget_floor, share)
         if self.again + self.topped_up < allowed:
             return True
         if not self._warned:

@@ -394,6 +394,19 @@ def test_replacements_of_a_resumed_run_get_numbers_that_nobody_has():
     assert plan_requests(["a"])[0].free_sample is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "budget", "allowed"),
+    [(1, 0.2, 0), (4, 0.2, 0), (5, 0.2, 1), (48, 0.3, 14), (100, 0.29, 29)],
+)
+def test_budget_is_never_exceeded_by_a_fraction(asked, budget, allowed):
+    retries = Retries(Retry(env=10**6, per_episode=10**6, budget=budget, budget_floor=0))
+    for _ in range(asked):
+        retries.asked()
+    while retries.pause_s("env", (), name="e", why="gone") is not None:
+        assert retries.again <= allowed
+    assert retries.again == allowed
+
+
 def test_nothing_is_replaced_without_min_group_size_or_budget():
     args: dict[str, Any] = {"size": 4, "lost": 0, "replaced": 0, "name": "x"}
     assert not Retries(None).replaces(**args)
