@@ -93,11 +93,14 @@ class Threads:
             self.over(holds_place=not nested, was_abandoned=False)
             raise EnvFault(f"no thread could be started: {error}") from error
         try:
+            assert call.future is not None
             result: T = await call.future
             return result
         except asyncio.CancelledError:
             call.leave_behind()
             raise
+        finally:
+            call.future = None  # the thread may still hold the call
 
     async def _take_place(self) -> None:
         with self._lock:
@@ -164,13 +167,14 @@ class _Call:
         holds_place: bool,
     ) -> None:
         self._threads = threads
-        self._function = function
+        self._function: Callable[[], Any] | None = function
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
         self._unwanted = unwanted
         self._holds_place = holds_place
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._ended = False
-        self.future: asyncio.Future[Any] = self._loop.create_future()
+        self.future: asyncio.Future[Any] | None = self._loop.create_future()
 
     def work(self, context: contextvars.Context) -> bool:
         """Run the function; in its thread.
@@ -178,34 +182,41 @@ class _Call:
         Returns:
             Whether the thread may have another call: not if this one had been left behind.
         """
-        result, error = None, None
+        # Nothing of the call may be held here once the caller goes on: not what it called, which
+        # may be an environment that the caller then frees, and not what came of it.
+        function, self._function = self._function, None
+        assert function is not None
         try:
-            result = context.run(self._function)
+            self._outcome = context.run(function), None
+        except StopIteration as raised:  # a future can't carry it
+            self._outcome = None, RuntimeError(f"StopIteration: {raised}")
         except BaseException as raised:  # carried over to the caller
-            error = raised
-            if isinstance(raised, StopIteration):  # a future can't carry it
-                error = RuntimeError(f"StopIteration: {raised}")
+            self._outcome = None, raised
+        del function
         with self._lock:
             self._ended = True
             was_abandoned = self in _left_behind
             _left_behind.discard(self)
         self._threads.over(holds_place=self._holds_place, was_abandoned=was_abandoned)
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self._settle, result, error)
+            self._loop.call_soon_threadsafe(self._settle)
         return not was_abandoned
 
-    def _settle(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():
+    def _settle(self) -> None:
+        (result, error), self._outcome = self._outcome, (None, None)
+        future = self.future
+        if future is None or future.done():
             if error is None:
                 self._drop(result)
         elif error is None:
-            self.future.set_result(result)
+            future.set_result(result)
         else:
-            self.future.set_exception(error)
+            future.set_exception(error)
 
     def leave_behind(self) -> None:
         """The caller was cancelled."""
         future = self.future
+        assert future is not None
         if future.done() and not future.cancelled() and future.exception() is None:
             self._drop(future.result())  # cancelled between the result and its turn to take it
         with self._lock:

@@ -142,6 +142,20 @@ async def test_what_a_call_came_to_is_not_kept_by_its_thread():
     assert alive[0]() is None
 
 
+async def test_neither_call_nor_result_is_held_once_the_caller_goes_on():
+    class Held:
+        def make(self) -> Held:
+            return Held()
+
+    for _ in range(200):  # the thread is still at its last lines when the caller goes on
+        env = Held()
+        made = await Threads().run(env.make)
+        called, came = weakref.ref(env), weakref.ref(made)
+        del env, made
+        await asyncio.sleep(0)  # until this task's own step is over
+        assert (called(), came()) == (None, None)
+
+
 def test_a_forked_process_has_none_of_its_parents_threads():
     asyncio.run(Threads().run(lambda: None))
     until_idle(1)
