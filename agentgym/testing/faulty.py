@@ -230,10 +230,13 @@ class FaultProxy:
         answer = await self._ask(request, body, counted)
         if fault == "lost":
             return _closed(request, web.Response())
-        if fault == "cut":
-            return await _cut(request, answer)
         pause_s = self._drip_s if fault == "drip" else 0.0
-        response = await self._passed_on(request, answer, pause_s=pause_s)
+        try:
+            if fault == "cut":
+                return await _cut(request, answer)
+            response = await self._passed_on(request, answer, pause_s=pause_s)
+        except ConnectionResetError:  # the client is gone
+            return _closed(request, web.Response())
         if answer.usage is not None:
             counted.delivered += 1
             counted.delivered_usage += answer.usage

@@ -127,6 +127,18 @@ def test_server_works_on_when_the_client_has_gone():
     assert (counted.executed, counted.delivered, counted.lost) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("kind", ["delay", "cut", "drip"])
+def test_client_that_has_gone_is_no_error_and_got_nothing(monkeypatch, caplog, kind):
+    async def gone(request, answer):
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr("agentgym.testing.faulty._begun", gone)
+    _, proxy, executed = run(one_fault(kind))
+    assert (proxy.counted["m"].executed, proxy.counted["m"].delivered) == (executed, 0)
+    assert executed > 0
+    assert caplog.records == []
+
+
 def test_faults_may_be_one_models_only():
     async def main():
         async with (
