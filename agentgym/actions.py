@@ -141,7 +141,7 @@ def _arguments_text(raw: Any) -> str:
 
 def _decoded(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = _JSON.decode(text)
     except (ValueError, RecursionError):
         return None
     return None if nests_too_deep(value) else value
@@ -169,3 +169,6 @@ def recorded(raw: Any) -> Any:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)

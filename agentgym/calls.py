@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agentgym.actions import TextCall, normalized_call, recorded
 from agentgym.errors import MalformedCall, SimulatorError, ToolError
@@ -20,6 +21,15 @@ _CUT_OFF_CALL = (
     "Error: the output limit ended this call, so it was not executed. "
     "Call it again with shorter arguments."
 )
+
+
+class _Asked(NamedTuple):
+    """What is known of a call before it runs; fields as in `ToolCall`."""
+
+    id: str
+    name: str
+    raw_arguments: Any
+    original_id: str | None = None
 
 
 def cut_off_reply() -> Message:
@@ -56,10 +66,9 @@ async def run_tool_calls(
             toolbox,
             running,
             record,
-            ToolCall(
+            _Asked(
                 id=entry["id"],
                 name=clean_text(asked) if isinstance(asked, str) else "",
-                arguments=None,
                 raw_arguments=recorded(raw),
                 original_id=given_id if given_id != entry["id"] else None,
             ),
@@ -81,10 +90,9 @@ async def run_text_calls(
     """Run calls found in text by an env's grammar; one user message answers them all."""
     texts = []
     for found in calls:
-        call = ToolCall(
+        call = _Asked(
             id=running.new_call_id(None),
             name=found.name,
-            arguments=None,
             raw_arguments=dict(found.arguments),
         )
         texts.append(
@@ -97,7 +105,7 @@ async def _run_call(
     toolbox: ToolBox,
     running: RunningEpisode,
     record: TurnRecord,
-    call: ToolCall,
+    call: _Asked,
     *,
     cut_off: bool,
     on_loop: bool,
@@ -125,12 +133,11 @@ async def _run_call(
         text, status = "Error: the tool gave no result.", "error"
         running.fail_by_simulator(error)
     record.calls.append(
-        call.model_copy(
-            update={
-                "arguments": arguments,
-                "status": status,
-                "duration_s": time.perf_counter() - started,
-            }
+        ToolCall(
+            **call._asdict(),
+            arguments=arguments,
+            status=status,
+            duration_s=time.perf_counter() - started,
         )
     )
     return text

@@ -60,7 +60,7 @@ class Deadline:
     async def __aenter__(self) -> Deadline:
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
-        self._timeout = asyncio.timeout(self._left_s)
+        self._timeout = asyncio.timeout_at(self._since + self._left_s)
         await self._timeout.__aenter__()
         self._token = _open.set((*_open.get(), self))
         return self

@@ -114,7 +114,7 @@ class Tool:
             return {}
         if isinstance(raw, str):
             try:
-                raw = json.loads(raw, parse_constant=_no_constant)
+                raw = _JSON.decode(raw)
             except (ValueError, RecursionError) as error:
                 raise MalformedCall(
                     f"Error: the arguments of {self.name} are not valid JSON ({error}). "
@@ -189,6 +189,9 @@ class Tool:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class _NoLimit:

@@ -289,6 +289,8 @@ def clean_text(text: str) -> str:
     Lenient JSON readers and files with stray bytes leave surrogates in Python strings; they fail
     much later, when a request or a trace line is encoded.
     """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -300,9 +302,16 @@ MAX_NESTING = 100
 """Levels of lists and objects that arguments may have; readers of JSON give up at about 200."""
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""What most values of JSON are; to ask for these first is what makes the walks quick."""
+
+
 def nests_too_deep(value: Any, levels: int = MAX_NESTING) -> bool:
     """Whether a JSON-like value has more than `levels` levels of lists and objects."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _PLAIN:
+        return False
+    if kind is dict or isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
         return False
@@ -311,10 +320,13 @@ def nests_too_deep(value: Any, levels: int = MAX_NESTING) -> bool:
 
 def clean_json(value: Any) -> Any:
     """Apply `clean_text` to every string of a JSON-like value, keys included."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str or isinstance(value, str):
         return clean_text(value)
-    if isinstance(value, Mapping):
+    if kind in _PLAIN:
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {clean_text(str(k)): clean_json(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
+    if kind is list or isinstance(value, list | tuple):
         return [clean_json(v) for v in value]
     return value
