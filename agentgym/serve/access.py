@@ -44,11 +44,18 @@ class Quota(Record):
     sessions: int = Field(default=256, ge=1)
     """Single environments open at once."""
     episodes_per_day: int | None = Field(default=None, ge=1)
-    """Episodes accepted per day, UTC."""
+    """Episodes accepted per day, UTC, those of sessions included."""
     tokens_per_day: int | None = Field(default=None, ge=1)
-    """Tokens of all roles per day, input and output; once used up, jobs end and none is taken."""
+    """Tokens of all roles per day, input and output; once used up, jobs end, none is taken, and
+    sessions play no further turn."""
     usd_per_day: Finite | None = Field(default=None, gt=0)
     """Dollars per day, as far as endpoints have prices; then as above."""
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether anything is bounded per day."""
+        daily = (self.episodes_per_day, self.tokens_per_day, self.usd_per_day)
+        return any(bound is not None for bound in daily)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
@@ -17,6 +17,7 @@ from agentgym.redaction import Redactor
 from agentgym.rollout.plan import named_tasks
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
+from agentgym.serve.accounts import check_day, used_up
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
 from agentgym.serve.faults import ServiceFault
@@ -330,16 +331,7 @@ class Jobs:
     async def _check_day(self, caller: Caller, *, episodes: int) -> None:
         with storing():
             spent = await self._store.do(Store.spent, caller.name)
-        used_up = _used_up(caller, spent, episodes)
-        if used_up is not None:
-            now = datetime.now(UTC)
-            midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0)
-            raise ServiceFault(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "quota_used_up",
-                f"your quota of {used_up} a day is used up; it begins anew at midnight UTC",
-                retry_after_s=(midnight - now).total_seconds(),
-            )
+        check_day(caller, spent, episodes)
 
     # --- playing ------------------------------------------------------------------------------
 
@@ -441,9 +433,9 @@ class Jobs:
             elif job.running:
                 if name not in over_quota:
                     spent = await self._store.do(Store.spent, name)
-                    over_quota[name] = _used_up(job.caller, spent, 0)
-                if (used_up := over_quota[name]) is not None:
-                    message = f"your quota of {used_up} a day is used up"
+                    over_quota[name] = used_up(job.caller, spent, 0)
+                if (quota := over_quota[name]) is not None:
+                    message = f"your quota of {quota} a day is used up"
                     await self._end(job, "failed", Fault(code="quota_used_up", message=message))
             elif job.unseen_s > keeping.ended_job_s:
                 await self.forget(job)
@@ -452,15 +444,3 @@ class Jobs:
 
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _LONGEST_MESSAGE = 2000
-
-
-def _used_up(caller: Caller, spent: Spending, episodes: int) -> str | None:
-    """Which quota of the day is used up, if one is."""
-    quota = caller.quota
-    if quota.episodes_per_day is not None and spent.episodes + episodes > quota.episodes_per_day:
-        return f"{quota.episodes_per_day} episodes"
-    if quota.tokens_per_day is not None and spent.tokens >= quota.tokens_per_day:
-        return f"{quota.tokens_per_day} tokens"
-    if quota.usd_per_day is not None and spent.usd >= quota.usd_per_day:
-        return f"${quota.usd_per_day:g}"
-    return None

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import agentgym
 from agentgym.rollout.metrics import EngineMetrics
 from agentgym.serve.access import Caller
+from agentgym.serve.accounts import Accounts
 from agentgym.serve.allowed import NO_KEY
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
@@ -40,7 +41,12 @@ class Service:
         self.metrics = EngineMetrics(labels=("client", "env"))
         self.engines = Engines(config, self.pools, self.metrics)
         self.jobs = Jobs(config, self.store, self.engines, self.pools)
-        self.sessions = Sessions(config.sessions, allowed=config.allowed, roles=config.roles)
+        self.sessions = Sessions(
+            config.sessions,
+            allowed=config.allowed,
+            roles=config.roles,
+            accounts=Accounts(self.store),
+        )
         self.ready = False
         """Whether it serves."""
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -59,6 +60,8 @@ class Session:
         limits: The service's.
         clock: Seconds, for what is idle.
         admit: Called before an episode begins; refuses it with a `ServiceFault`.
+        charged: Charges the client for what is asked of models inside the context that it gives,
+            and for so many episodes; refuses with a `ServiceFault` what is beyond a quota.
         on_stuck: Gets the thread of an env that was left behind in a call.
     """
 
@@ -72,6 +75,7 @@ class Session:
         limits: SessionLimits,
         clock: Callable[[], float],
         admit: Callable[[], None],
+        charged: Callable[[int], AbstractAsyncContextManager[None]],
         on_stuck: Callable[[SessionThread | None], None],
     ) -> None:
         self.session_id = session_id
@@ -86,6 +90,7 @@ class Session:
         self._limits = limits
         self._clock = clock
         self._admit = admit
+        self._charged = charged
         self._on_stuck = on_stuck
         self._used = clock()
         self._created_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -199,7 +204,7 @@ class Session:
             raise ServiceFault(
                 422, "bad_option", f"reset takes no option {unknown[0]!r:.60}; allowed: {allowed}"
             )
-        return await self._once(key, lambda: self._reset(ask, key))
+        return await self._once(key, lambda: self._reset(ask, key), episodes=1)
 
     async def step(self, ask: TakeTurn) -> TurnResult:
         """Take a turn, once however often it is asked for.
@@ -263,11 +268,16 @@ class Session:
 
     # --- inside -------------------------------------------------------------------------------
 
-    async def _once(self, key: Key, work: Callable[[], Awaitable[T]]) -> T:
-        """See `SharedWork.once`; the lease runs on from its end."""
+    async def _once(self, key: Key, work: Callable[[], Awaitable[T]], *, episodes: int = 0) -> T:
+        """See `SharedWork.once`; the lease runs on from its end, and the client pays."""
+
+        async def charged() -> T:
+            async with self._charged(episodes):
+                return await work()
+
         self.touch()
         try:
-            return await self._work.once(key, work)
+            return await self._work.once(key, charged)
         finally:
             self.touch()
 

@@ -13,6 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 
 from pydantic import Field
 
@@ -20,6 +21,7 @@ from agentgym.roles import Roles
 from agentgym.rollout.hosted import check_keys, hosted_kwargs
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.access import Caller
+from agentgym.serve.accounts import Accounts
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_episode import fingerprint
@@ -66,6 +68,7 @@ class Sessions:
         allowed: Which envs and parameters; None takes every registered env, for a program that
             serves nobody but itself.
         roles: The simulator and the judge of envs that take one and were given none.
+        accounts: Who used how much; None counts nothing.
         clock: Seconds that never go back; what is idle is measured by it.
     """
 
@@ -75,11 +78,13 @@ class Sessions:
         *,
         allowed: Allowed | None = None,
         roles: Roles | None = None,
+        accounts: Accounts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or SessionLimits()
         self._allowed = allowed
         self._roles = roles or Roles()
+        self._accounts = accounts
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._by_key: dict[tuple[str, str], Session] = {}
@@ -209,6 +214,7 @@ class Sessions:
             limits=self.limits,
             clock=self._clock,
             admit=self._check_state,
+            charged=lambda episodes: self._charged(caller, episodes),
             on_stuck=self._left_behind,
         )
         session.key, session.made_by = ask.key, _identity(ask)
@@ -217,6 +223,11 @@ class Sessions:
             self._by_key[caller.name, ask.key] = session
         self._created += 1
         return session
+
+    def _charged(self, caller: Caller, episodes: int) -> AbstractAsyncContextManager[None]:
+        if self._accounts is None:
+            return contextlib.nullcontext()
+        return self._accounts.charged(caller, episodes=episodes)
 
     def _source(self, ask: CreateSession) -> EnvSource:
         """What makes the env asked for; this may block.

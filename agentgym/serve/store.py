@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -302,6 +302,12 @@ class Store:
             (caller, _now()[:10]),
         ).fetchone()
         return Spending(*row) if row is not None else Spending()
+
+    def charge(self, spendings: Mapping[str, Spending]) -> None:
+        """Put what clients have used, by name, on their accounts of today."""
+        with self._file.writing():
+            for caller, spending in spendings.items():
+                self._spend(caller, spending)
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -54,6 +54,11 @@ class Spending:
     tokens: int = 0
     usd: float = 0.0
 
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            self.episodes + other.episodes, self.tokens + other.tokens, self.usd + other.usd
+        )
+
 
 @dataclass(frozen=True)
 class Standing:
