@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from agentgym.cli._play import Play
 from agentgym.cli._watching import stuck_after_s
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError, RolloutStopped
+from agentgym.errors import AgentGymError, ConfigError, RolloutStopped
 from agentgym.redaction import Redactor
 from agentgym.roles import Roles, public_kwargs
 from agentgym.types import ToolSpec
@@ -126,12 +127,12 @@ class RolloutCommand:
         except KeyboardInterrupt:
             missing = True
         except RolloutStopped as error:
-            self._report(quiet=True)
+            self._report_what_there_is()
             how = self._how_to_go_on("--retry-masked")
             text = Redactor(self._secrets()).from_text(str(error))
             raise RolloutStopped(f"{text}{how}") from error
         except BaseException:
-            self._report(quiet=True)
+            self._report_what_there_is()
             raise
         if missing:
             print(f"agentgym: interrupted{self._how_to_go_on()}", file=sys.stderr)
@@ -280,6 +281,11 @@ class RolloutCommand:
         return "; the same command plays the rest with " + " ".join(
             (f"--out {self._folder.path}", "--resume", *more)
         )
+
+    def _report_what_there_is(self) -> None:
+        """Write the figures of a run that broke off; what ended it matters more than they do."""
+        with suppress(AgentGymError):
+            self._report(quiet=True)
 
     def _report(self, *, quiet: bool = False) -> int:
         """Write and print the figures of all traces there are; the number of scored ones."""

@@ -30,8 +30,8 @@ from agentgym.client import Completion, Endpoint, ModelClient, Role, SamplingPar
 from agentgym.clients.connect import connecting_by, shared_client
 from agentgym.clients.known import Known, KnownCalls, check_is_recording
 from agentgym.durable import LineFile
-from agentgym.errors import EndpointError
-from agentgym.metering import Meter, charge, metered
+from agentgym.errors import EndpointError, TraceError
+from agentgym.metering import Meter, charge, metered, report_refusal
 from agentgym.naming import episode_name
 from agentgym.redaction import Redactor
 from agentgym.types import Message, ToolSpec, Usage
@@ -293,7 +293,14 @@ class RecordingClient:
         finally:
             if entry.keys() & {"error", "unanswered", "completion"}:  # anything else is a bug
                 spent = {role: usage.model_dump() for role, usage in meter.by_role.items()}
-                self._recording.write(request, {**entry, "spent": spent})
+                self._write(request, {**entry, "spent": spent})
+
+    def _write(self, request: Request, entry: Mapping[str, Any]) -> None:
+        try:
+            self._recording.write(request, entry)
+        except TraceError as error:
+            report_refusal(self.role, str(error))  # else each further call is paid for and lost
+            raise
 
     def observe(self, session: str, info: Mapping[str, Any]) -> None:
         """Pass on what the env told, to a client that wants to know."""

@@ -191,6 +191,31 @@ def test_file_that_is_no_recording_is_not_recorded_to(agentgym_command, server, 
     assert not (tmp_path / "x").exists()
 
 
+def test_recording_that_can_take_no_more_stops_the_run(agentgym_command, server, tmp_path):
+    args = desk(server, tmp_path, "-n", "12", "--concurrency", "1", "--quiet")
+    code, _, err = agentgym_command(*args, "--record", "/dev/full")
+    assert code == 1
+    assert "can't write to /dev/full: No space left on device" in err
+    assert "--resume --retry-masked" in err
+    assert len(list(read_traces(tmp_path / "x/traces.jsonl"))) == 1
+    code, _, err = agentgym_command(*args, "--resume", "--retry-masked")
+    assert code == 0, err
+    assert json.loads((tmp_path / "x/summary.json").read_text())["n_scored"] == 12
+
+
+def test_run_that_breaks_off_says_why_even_if_its_figures_cannot_be_written(
+    agentgym_command, server, tmp_path
+):
+    args = desk(server, tmp_path, "-n", "2", "--quiet")
+    assert agentgym_command(*args)[0] == 0
+    (tmp_path / "x/summary.json").unlink()
+    (tmp_path / "x/summary.json").mkdir()
+    (tmp_path / "x/unjudged.jsonl").mkdir()
+    code, _, err = agentgym_command(*args, "--resume", "-n", "3")
+    assert code == 1
+    assert "unjudged.jsonl" in err
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_two_runs_at_once_in_a_folder_are_refused(agentgym_command, server, tmp_path, begun):
     args = desk(server, tmp_path, "-n", "2", "--quiet")
