@@ -62,6 +62,8 @@ class Router:
         self._replicas: dict[str, Replica] = {}
         self._sessions = Sessions()
         self._unbound = Line()
+        self._waiting = 0
+        """Calls in lines, and those that have been called up and don't know yet."""
         self._pace = Pace()
         self._revival: set[Wake] = set()
         # Reentrant: the garbage collector may end a call, and so free its seat, in here.
@@ -220,6 +222,7 @@ class Router:
                 return self._seat(replica, session, prompt_tokens, most_tokens)
             if self.is_hopeless:
                 raise _nobody()
+            self._waiting += 1
             waiter = Waiter(ticket, session, prompt_tokens=prompt_tokens, most_tokens=most_tokens)
             home = session.home if session is not None else None
             if home is None or home.name in avoid or home.name not in self._replicas:
@@ -243,6 +246,9 @@ class Router:
                 if waiter.seat is not None:
                     self.leave(waiter.seat)
             raise
+        finally:
+            with self.lock:
+                self._waiting -= 1
         if waiter.failure is not None:
             raise waiter.failure
         assert waiter.seat is not None
@@ -407,7 +413,7 @@ class Router:
 
     def _serve(self, replica: Replica) -> None:
         """Fill a server's free slots with calls that wait."""
-        while replica.is_up and replica.limiter.has_room:
+        while self._waiting and replica.is_up and replica.limiter.has_room:
             waiter = self._next_for(replica)
             if waiter is None:
                 return
