@@ -30,6 +30,8 @@ from agentgym.types import clean_json
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+_TORN_LOGGED = 5  # of a file that was edited, every line may be
+
 
 class TraceWriter:
     """Appends traces to a file.
@@ -115,9 +117,13 @@ class TraceFile:
         self._logged: set[int] = set()
 
     def _log_torn(self, number: int) -> None:
-        if number not in self._logged:
-            self._logged.add(number)
+        if number in self._logged:
+            return
+        self._logged.add(number)
+        if len(self._logged) <= _TORN_LOGGED:
             logger.warning("%s, line %d is torn and left out", self.path, number)
+        elif len(self._logged) == _TORN_LOGGED + 1:
+            logger.warning("%s has further torn lines, which are left out, too", self.path)
 
     def __iter__(self) -> Iterator[Trace]:
         """Read the traces.

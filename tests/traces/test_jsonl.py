@@ -109,6 +109,16 @@ def test_torn_line_is_logged_unless_asked_otherwise(tmp_path, caplog):
     assert "line 1 is torn" in caplog.text
 
 
+def test_file_of_torn_lines_is_not_a_warning_each(tmp_path, caplog):
+    path = tmp_path / "traces.jsonl"
+    path.write_text("torn\n" * 1000)
+    file = TraceFile(path)
+    assert list(file) == []
+    assert len(file.torn) == 1000
+    assert len(caplog.records) == 6
+    assert "further torn lines" in caplog.text
+
+
 def test_writing_after_a_torn_line_starts_a_line_of_its_own(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(make_trace(0).model_dump_json()[:-10])
