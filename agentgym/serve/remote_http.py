@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "AGENTGYM_SERVICE_TOKEN"
 
 _PASSING = (429, 502, 503, 504, 507)
+_BUSY = "busy"  # a session, with a request that somebody gave up waiting for
 _QUIET_ATTEMPTS = 2
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -178,7 +179,7 @@ class ServiceClient:
                 if 200 <= response.status < 300:
                     return await _json(response) if data else None
                 fault = await _fault(response)
-                if response.status in _PASSING:
+                if response.status in _PASSING or fault.code == _BUSY:
                     raise _Passing(fault, response.status, response.headers.get("Retry-After"))
                 raise error_of(fault, self.where, response.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -41,6 +42,8 @@ _LOCAL_ERRORS: dict[str, type[AgentGymError]] = {
 }
 """What the env itself would have raised, by the service's code."""
 _GONE = "no_such_session"
+_TAKEN = "episode_taken"
+"""An earlier reset, whose answer was given up on, went through all the same."""
 _CLOSE_S = 5.0
 
 
@@ -84,7 +87,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             raise ConfigError(f"deadline_s must be a number above 0, got {deadline_s!r}")
         self.render_mode = render_mode
         self._env_id = env_id
-        self._env_kwargs = dict(env_kwargs or {})
+        self._env_kwargs = _json_values(env_kwargs, "env_kwargs")
         token = os.environ.get(token_env, "").strip() or None
         client = ServiceClient(url, token=token, reconnect_s=deadline_s, sleep=sleep)
         self._lease = _Lease(client)
@@ -132,9 +135,12 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         try:
             answer = self._reset(seed, options)
         except ServiceError as error:
-            if error.code != _GONE:
+            if error.code == _GONE:
+                self._create()
+            elif error.code == _TAKEN:
+                self._episode = self._ask("GET", "")["episode"]
+            else:
                 _raise(error)
-            self._create()
             answer = self._reset(seed, options)
         started = EpisodeStart.model_validate(answer)
         self._episode, self._turn = started.episode, 0
@@ -209,7 +215,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         return view
 
     def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
-        body = {"seed": seed, "options": dict(options or {}), "episode": self._episode + 1}
+        asked = _json_values(options, "options")
+        body = {"seed": seed, "options": asked, "episode": self._episode + 1}
         return self._ask("POST", "/reset", body)
 
     def _play(self, what: str, body: Mapping[str, Any]) -> TurnResult:
@@ -333,6 +340,20 @@ class _Lease:
         if loop is not None and not loop.is_closed():
             self.session_id = None
             loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
+
+
+def _json_values(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
+    """A copy of what is to be sent.
+
+    Raises:
+        ConfigError: If JSON can't hold it.
+    """
+    values = dict(given or {})
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{what} of a remote env must be JSON values: {error}") from error
+    return values
 
 
 def _raise(error: ServiceError) -> NoReturn:

@@ -324,6 +324,42 @@ def test_what_cannot_be_made_is_an_error_at_once(url, kwargs, error, says):
         RemoteEnv(url, **{"env_id": "stage/Stage-v0", **kwargs})
 
 
+@pytest.mark.parametrize("value", [{1, 2}, np.int64(3), float("nan")], ids=repr)
+def test_what_json_cannot_hold_is_told_by_name(url, value):
+    with pytest.raises(ConfigError, match="env_kwargs of a remote env must be JSON values"):
+        RemoteEnv(url, "stage/Stage-v0", env_kwargs={"bulk": value})
+    with remote(url) as env, pytest.raises(ConfigError, match="options of a remote env"):
+        env.reset(options={"max_turns": value})
+
+
+def test_a_reset_after_one_that_was_given_up_on_starts_an_episode_of_its_own(url):
+    """The service did the first one all the same; nothing that asks otherwise may be stuck."""
+    with remote(url) as env:
+        path = f"{url}/v1/sessions/{env.session_id}/reset"
+        httpx.post(path, json={"seed": 1, "episode": 1})  # as the client would have asked
+        env.reset(seed=2)
+        assert env.step(call("note", text="a"))[0][0]["content"] == "noted a"
+        env.reset(seed=3)
+
+
+def test_a_reset_waits_for_a_turn_that_was_given_up_on(url):
+    waits = []
+
+    async def until_it_is_over(seconds):
+        waits.append(seconds)
+        Affine.block.set()
+
+    Affine.block.clear()
+    with remote(url, "stage/Affine-v0", sleep=until_it_is_over) as env:
+        env.reset(seed=1)
+        path = f"{url}/v1/sessions/{env.session_id}/step"
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(path, json={"turn": 0, "action": 4}, timeout=0.2)
+        env.reset(seed=1)
+        assert waits
+        assert env.step(1)[1] == 1.0
+
+
 @pytest.mark.parametrize(
     "kwargs", [{"url": "localhost:8000"}, {"deadline_s": 0}, {"render_mode": "human"}]
 )
