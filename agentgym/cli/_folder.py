@@ -21,7 +21,6 @@ from agentgym.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentgym.rollout import Summary
-    from agentgym.rollout.journal import Journal
     from agentgym.traces.jsonl import Entry, EpisodeKey
 
 _SAME_ON_RESUME = (
@@ -175,15 +174,15 @@ class RunFolder:
         usage = summarize_file(self.traces).usage
         return {role: used.cost_usd for role, used in usage.items() if used.cost_usd is not None}
 
-    def forget_judged(self, journal: Journal) -> None:
+    def forget_judged(self) -> None:
         """Remove the journal once each of its episodes has a score among the traces."""
         from agentgym.traces import TraceFile
 
-        if not self.traces.exists():
+        if not (self.traces.exists() and self.unjudged.exists()):
             return
         scored = {e.trace_id for e in TraceFile(self.traces).latest().values() if e.scored}
-        if journal.trace_ids <= scored:
-            self.unjudged.unlink(missing_ok=True)
+        if all(entry.trace_id in scored for entry in TraceFile(self.unjudged).entries()):
+            self.unjudged.unlink()
 
     def report(self, *, quiet: bool) -> Summary | None:
         """Write the figures of all traces there are, and print them; None if there are none.

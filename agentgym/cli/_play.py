@@ -106,7 +106,7 @@ class Play:
                 await self._play_all(engine, requests, left)
             _say_what_was_dropped(engine.status())
             if journal is not None:
-                self.folder.forget_judged(journal)
+                self.folder.forget_judged()
         return self.interrupts.signal is not None and bool(left)
 
     def _count_spent(self, clients: Mapping[Role, Any]) -> None:

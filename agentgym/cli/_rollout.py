@@ -93,6 +93,8 @@ class RolloutCommand:
         missing = False
         if requests:
             missing = self._played(self._play(core, scripted, tools), requests)
+        else:
+            self._folder.forget_judged()  # a kill may have come between
         scored = self._report()
         return self._interrupts.exit_code if missing else int(scored == 0)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from pathlib import Path
 
 from agentgym.errors import TraceError
@@ -49,11 +49,6 @@ class Journal:
                 self._places[entry.task_id, entry.sample] = entry.offset
                 self._known.add(entry.trace_id)
         self._writer = TraceWriter(self.path, secrets=secrets)
-
-    @property
-    def trace_ids(self) -> Set[str]:
-        """The ids of the episodes in the file."""
-        return self._known
 
     def rolled(self, trace: Trace) -> None:
         """Keep an episode that is about to be judged; when this returns, it is in the file.

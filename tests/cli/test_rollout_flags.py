@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import urllib.request
 
@@ -201,6 +202,17 @@ def test_recording_that_can_take_no_more_stops_the_run(agentgym_command, server,
     code, _, err = agentgym_command(*args, "--resume", "--retry-masked")
     assert code == 0, err
     assert json.loads((tmp_path / "x/summary.json").read_text())["n_scored"] == 12
+
+
+def test_journal_of_a_run_killed_after_its_last_trace_is_gone_when_it_goes_on(
+    agentgym_command, server, tmp_path
+):
+    args = desk(server, tmp_path, "-n", "2", "--quiet")
+    assert agentgym_command(*args)[0] == 0
+    journal = tmp_path / "x/unjudged.jsonl"
+    shutil.copy(tmp_path / "x/traces.jsonl", journal)
+    assert agentgym_command(*args, "--resume")[0] == 0
+    assert not journal.exists()
 
 
 def test_run_that_breaks_off_says_why_even_if_its_figures_cannot_be_written(
