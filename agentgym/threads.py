@@ -40,6 +40,11 @@ def abandoned() -> int:
     return len(_left_behind)
 
 
+def idle() -> int:
+    """Threads of this process that wait for a call; at most `MOST_IDLE`, and each not for long."""
+    return len(_Worker.idle)
+
+
 class Threads:
     """Places for blocking calls; any event loop and any thread may use them.
 

@@ -28,6 +28,7 @@ import aiohttp
 from measuring import (
     RESULTS,
     engine_on,
+    in_loop,
     play,
     requests_of,
     rss_kb,
@@ -76,9 +77,9 @@ def fast(episodes: int, concurrency: int, speed: float) -> dict[str, Any]:
     """CPU per turn where the fleet is no obstacle."""
     spec, workload = ReplicaSpec(slots=max(1, concurrency // REPLICAS)), Workload()
     with FleetProcess(REPLICAS, replica=spec, workload=workload, speed=speed) as fleet:
-        asyncio.run(play(fleet, range(32), concurrency=32))  # imports, first connections
-        engine = asyncio.run(play(fleet, range(episodes), concurrency=concurrency))
-        bare = asyncio.run(bare_loop(fleet, range(episodes)))
+        in_loop(play(fleet, range(32), concurrency=32))  # imports, first connections
+        engine = in_loop(play(fleet, range(episodes), concurrency=concurrency))
+        bare = in_loop(bare_loop(fleet, range(episodes)))
     ratio = engine["cpu_ms_per_turn"] / bare["cpu_ms_per_turn"]
     bound = lower_bound(
         workload, [spec] * REPLICAS, episodes=range(episodes), tools=tools_of(workload)
@@ -98,7 +99,7 @@ def sustained(concurrency: int, speed: float) -> dict[str, Any]:
     """As many episodes at once as one core is to carry, twice over."""
     spec = ReplicaSpec(slots=max(1, concurrency // REPLICAS))
     with FleetProcess(REPLICAS, replica=spec, speed=speed) as fleet:
-        played = asyncio.run(play(fleet, range(2 * concurrency), concurrency=concurrency))
+        played = in_loop(play(fleet, range(2 * concurrency), concurrency=concurrency))
     return {"episodes": 2 * concurrency, "concurrency": concurrency, "speed": speed, **played}
 
 
@@ -107,7 +108,7 @@ def waiting(count: int) -> dict[str, Any]:
     workload = Workload(turns_median=6, turns_spread=0)
     spec = ReplicaSpec(slots=count)
     with FleetProcess(REPLICAS, replica=spec, workload=workload, speed=20) as fleet:
-        asyncio.run(play(fleet, range(32), concurrency=32))
+        in_loop(play(fleet, range(32), concurrency=32))
 
         async def measure() -> tuple[float, int]:
             fleet.forget_statistics()
@@ -128,7 +129,7 @@ def waiting(count: int) -> dict[str, Any]:
                 await run.aclose()
             return held - before, left
 
-        held_kb, left = asyncio.run(measure())
+        held_kb, left = in_loop(measure())
     return {
         "episodes": left,
         "turns_behind_them": 3,
@@ -147,8 +148,8 @@ def queued(count: int, slots: int, speed: float) -> dict[str, Any]:
     workload = Workload(turns_median=1, turns_spread=0)
     spec = ReplicaSpec(slots=slots // REPLICAS)
     with FleetProcess(REPLICAS, replica=spec, workload=workload, speed=speed) as fleet:
-        asyncio.run(play(fleet, range(32), concurrency=32))
-        played = asyncio.run(play(fleet, range(count), concurrency=count))
+        in_loop(play(fleet, range(32), concurrency=32))
+        played = in_loop(play(fleet, range(count), concurrency=count))
     return {"requests": count, "slots": slots, "speed": speed, **played}
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from measuring import RESULTS, endpoints, play, setting, table, tools_of, write
+from measuring import RESULTS, endpoints, in_loop, play, setting, table, tools_of, write
 
 from agentgym.client import Completion, SamplingParams
 from agentgym.clients import BalancedClient, ChatClient
@@ -197,7 +197,7 @@ def measure(
         len(specs), replica=list(specs), workload=workload, speed=args.speed
     ) as fleet:
         sizes = {"episodes": args.episodes, "concurrency": args.concurrency}
-        real = asyncio.run(really(fleet, routing, slots=specs[0].slots, **sizes))
+        real = in_loop(really(fleet, routing, slots=specs[0].slots, **sizes))
     if real["failures"] or real["turns"] != sum(map(workload.turns, episodes)):
         raise SystemExit(f"{name}, {routing}: episodes are missing or failed: {real}")
     ratio = real["wall_s"] / free["wall_s"]

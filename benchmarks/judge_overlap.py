@@ -11,12 +11,11 @@ Takes about two minutes on two cores.
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from measuring import RESULTS, play, setting, table, tools_of, write
+from measuring import RESULTS, in_loop, play, setting, table, tools_of, write
 
 from agentgym.clients.transport import make_room_for_sockets
 from agentgym.testing.fleet import FleetProcess, ReplicaSpec, Workload
@@ -29,7 +28,7 @@ def run(workload: Workload, args: argparse.Namespace) -> dict[str, Any]:
     """Play the episodes; each gets a slot of a server at once, so nothing but the judge waits."""
     spec = ReplicaSpec(slots=args.concurrency)
     with FleetProcess(1, replica=spec, workload=workload, speed=args.speed) as fleet:
-        return asyncio.run(
+        return in_loop(
             play(
                 fleet,
                 range(args.episodes),

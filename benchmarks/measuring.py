@@ -17,18 +17,20 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentgym.client import Endpoint, ModelClient, SamplingParams
-from agentgym.rollout import Engine, EpisodeRequest, Limits
+from agentgym.rollout import Engine, EpisodeRequest, Limits, collecting_seldom
 from agentgym.testing.fleet import FleetProcess, Workload, WorkloadEnv
+from agentgym.threads import idle
 from agentgym.traces import TraceWriter
 
 RESULTS = Path(__file__).parent / "results"
 LAG_EVERY_S = 0.02
+T = TypeVar("T")
 
 
 class LoopLag:
@@ -91,6 +93,7 @@ def resources() -> dict[str, int]:
     """What this process and its loop hold at the moment.
 
     Memory that is free and that glibc hasn't given back is nobody's, so it is given back first.
+    Threads that wait for a call are kept on purpose, a bounded number of them, and aren't counted.
     """
     gc.collect()
     with suppress(AttributeError, OSError):  # another C library
@@ -107,7 +110,7 @@ def resources() -> dict[str, int]:
         "malloc_kb": round(malloc_kb()),
         "blocks": sys.getallocatedblocks(),
         "tasks": len(asyncio.all_tasks()),
-        "threads": threading.active_count(),
+        "threads": threading.active_count() - idle(),
         "sockets": sockets,
         "files": len(links) - sockets,
     }
@@ -213,6 +216,12 @@ async def play(
         "last_s": round(last_s, 3),
         "failures": dict(failures),
     }
+
+
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own, the garbage collector set as agentgym's commands set it."""
+    with collecting_seldom():
+        return asyncio.run(work)
 
 
 async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:

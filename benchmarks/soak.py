@@ -10,13 +10,12 @@ own. Takes about five minutes on two cores.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, engine_on, requests_of, resources, setting, table, write
+from measuring import RESULTS, engine_on, in_loop, requests_of, resources, setting, table, write
 
 from agentgym.clients.transport import make_room_for_sockets
 from agentgym.testing.fleet import FleetProcess, ReplicaSpec, Workload
@@ -103,7 +102,7 @@ def run(*, episodes: int, concurrency: int, samples: int, speed: float = 20.0) -
         FleetProcess(REPLICAS, replica=spec, workload=SHORT, speed=speed) as fleet,
     ):
         sizes = {"episodes": episodes, "concurrency": concurrency, "samples": samples}
-        return asyncio.run(soak(fleet, Path(folder), **sizes))
+        return in_loop(soak(fleet, Path(folder), **sizes))
 
 
 def page(data: dict[str, Any]) -> str:

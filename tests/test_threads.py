@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from agentgym import threads
-from agentgym.threads import MOST_IDLE, Threads, _Worker
+from agentgym.threads import MOST_IDLE, Threads, _Worker, idle
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def send_home() -> None:
 
 def until_idle(count: int) -> None:
     """Threads come back a little after their result."""
-    while len(_Worker.idle) < count:
+    while idle() < count:
         os.sched_yield()
 
 
@@ -96,7 +96,7 @@ async def test_a_call_that_was_left_behind_takes_its_thread_with_it():
     release.set()
     seen[0].join(30)
     assert not seen[0].is_alive()
-    assert len(_Worker.idle) == 1
+    assert idle() == 1
     assert places.abandoned == 0
 
 
@@ -113,7 +113,7 @@ async def test_no_more_than_so_many_threads_wait_for_calls():
     await asyncio.gather(*(places.run(meet) for _ in range(count)))
     while sum(thread.is_alive() for thread in seen) > MOST_IDLE:
         os.sched_yield()
-    assert 0 < len(_Worker.idle) <= MOST_IDLE
+    assert 0 < idle() <= MOST_IDLE
 
 
 async def test_a_thread_that_waits_in_vain_ends(monkeypatch):
@@ -121,7 +121,7 @@ async def test_a_thread_that_waits_in_vain_ends(monkeypatch):
     thread = await Threads().run(threading.current_thread)
     thread.join(30)
     assert not thread.is_alive()
-    assert not _Worker.idle
+    assert not idle()
 
 
 async def test_what_a_call_came_to_is_not_kept_by_its_thread():
@@ -161,5 +161,5 @@ def test_a_forked_process_has_none_of_its_parents_threads():
     until_idle(1)
     pid = os.fork()
     if not pid:
-        os._exit(0 if not _Worker.idle else 1)
+        os._exit(0 if not idle() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
