@@ -7,6 +7,7 @@ anything parses it, so that neither a large nor a deep one costs more than its b
 
 from __future__ import annotations
 
+import asyncio
 import re
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +24,9 @@ from agentgym.types import MAX_NESTING
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Answered to anybody; they say nothing but whether the service runs."""
+
+_PART_S = 30.0
+"""Longest wait for the next part of a body, seconds; whoever stalls holds a connection."""
 
 # A string that never ends is one token, too, or its quotes would be looked at again and again.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
@@ -77,7 +81,13 @@ class Gate:
         parts: list[bytes] = []
         size = 0
         while True:
-            message = await receive()
+            try:
+                async with asyncio.timeout(_PART_S):
+                    message = await receive()
+            except TimeoutError:
+                raise ServiceFault(
+                    HTTPStatus.REQUEST_TIMEOUT, "too_slow", f"no more of the body for {_PART_S:g} s"
+                ) from None
             if message["type"] == "http.disconnect":
                 raise ServiceFault(HTTPStatus.BAD_REQUEST, "cut_off", "the request was cut off")
             part = message.get("body", b"")

@@ -22,7 +22,7 @@ from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_env import Happened, SessionEnv
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_schema import Choices, EpisodeStart, TurnResult
-from agentgym.serve.session_view import bounded, public_info, strict_json
+from agentgym.serve.session_view import bounded, json_bytes, public_info, strict_json
 from agentgym.trace import Trace
 from agentgym.types import Episode, Message, Turn, Verdict
 
@@ -75,6 +75,8 @@ class PlayedEpisode:
         """The number of the next turn."""
         self.messages: list[Message] = list(observation) if env.agent is not None else []
         """The conversation as the policy saw it; empty where there is none."""
+        self.kept_bytes = 0
+        """Of the actions, as JSON, that are kept to the end."""
         self._answers: dict[int, tuple[str, TurnResult]] = {}
         self._record: Episode | None = None
         self._failure: Failure | None = None
@@ -170,6 +172,7 @@ class PlayedEpisode:
         else:
             self.messages += [] if result.message is None else [result.message]
             self.messages += result.observation
+            self.kept_bytes += json_bytes(action)
         self.turn += 1
         self.last = result
 

@@ -32,6 +32,8 @@ class SessionLimits(Record):
     """Bytes of one observation's text; what is more is left out, and the text says so."""
     max_action_bytes: int = Field(default=4 << 20, ge=1024)
     """Bytes of one action as JSON, token ids and log-probabilities included."""
+    max_episode_bytes: int = Field(default=32 << 20, ge=1024)
+    """Bytes of all actions of an `AgentEnv`'s episode together, which are kept for its trace."""
     max_turns: int = Field(default=1000, ge=1)
     """Turns of one episode of an `AgentEnv`; its own cap holds as well."""
     option_keys: frozenset[str] = frozenset({"task_id", "max_turns"})

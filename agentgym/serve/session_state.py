@@ -222,6 +222,9 @@ class Session:
             if known is not None:
                 self.touch()
                 return known
+            if episode.kept_bytes + size > (most := self._limits.max_episode_bytes):
+                text = f"the actions of an episode may have {most} bytes as JSON; truncate it"
+                raise ServiceFault(413, "episode_too_large", text)
         return await self._once(key, lambda: self._step(episode, ask.action))
 
     async def act(self, action: Any) -> TurnResult:

@@ -15,6 +15,7 @@ from serving import Client, Policy, config_for_tests, job, serving
 
 import agentgym
 from agentgym.errors import ConfigError
+from agentgym.serve import gate
 from agentgym.serve.access import Caller, Quota, Tokens
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.gate import nests_deeper
@@ -263,6 +264,18 @@ def test_port_in_use_is_one_line():
     finally:
         first._socket.close()
         first.service.store.close()
+
+
+async def test_a_body_that_stalls_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(gate, "_PART_S", 0.01)
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+        writer.write(head.encode())
+        answer = await reader.read()  # to the end: the connection is closed, too
+        writer.close()
+    assert b" 408 " in answer
+    assert b'"too_slow"' in answer
 
 
 async def test_errors_repeat_no_value_of_the_request():

@@ -193,6 +193,21 @@ async def test_options_beyond_the_list_are_refused(sessions, key):
     assert session.state == "new"
 
 
+async def test_an_episodes_actions_are_bounded_together_and_it_can_still_be_ended():
+    sessions = with_limits(max_action_bytes=1024, max_episode_bytes=2048)
+    session = await playing(sessions)
+    for turn in range(2):
+        await session.step(TakeTurn(turn=turn, action=call("note", text="x" * 800)))
+    fault = await refused(session.step(TakeTurn(turn=2, action=call("note", text="x" * 800))))
+    assert (fault.status, fault.code) == (413, "episode_too_large")
+    again = TakeTurn(turn=1, action=call("note", text="x" * 800))
+    assert (await session.step(again)).turn == 2
+    assert (await session.truncate(CutEpisode(reason="context"))).truncated
+    await session.reset(ResetEpisode())
+    assert (await session.step(TakeTurn(turn=0, action=call("note", text="x" * 800)))).turn == 1
+    await sessions.aclose()
+
+
 async def test_an_unknown_task_leaves_the_session_as_it_was(sessions):
     session = await playing(sessions, CreateSession(env="stage/Counter-v0"))
     ask = ResetEpisode(options={"task_id": "counter/none"})
