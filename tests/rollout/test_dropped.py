@@ -56,7 +56,9 @@ async def test_what_cancelled_episodes_had_cost_is_told_everywhere():
     async def hook(episode: Any) -> None:
         charge("judge", JUDGED)
         judged.append(episode)
-        if len(judged) > 3:
+        number = len(judged)
+        await until(lambda: policy.asked == 8)
+        if number > 3:
             await never()
 
     policy, stream = Paid(), io.StringIO()
@@ -124,11 +126,13 @@ async def test_what_is_carried_is_not_dropped_until_it_is_cancelled():
         if played > 2:
             await never()
 
-    engine = Engine(Maker(step=step), client=Paid())
+    policy = Paid()
+    engine = Engine(Maker(step=step), client=policy)
     requests = [EpisodeRequest(seed=k) for k in range(4)]
     carries = Enough(episodes=2, unfinished="carry")
     async for _ in engine.run(requests, enough=carries):
         pass
+    await until(lambda: policy.asked == 4)
     assert engine.status().episodes.dropped == 0
     await engine.aclose()
     assert engine.status().episodes.dropped == 2
