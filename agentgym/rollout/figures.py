@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from agentgym.rollout.status import Waiters, masked_text, waits
+from agentgym.rollout.status import Waiters, dollars_text, masked_text, waits
 from agentgym.rollout.tally import Sample, Tally, Window
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.trace import Trace
@@ -32,6 +32,7 @@ class Figures:
         self.total = total
         self.note = ""
         """A remark that stands beside the figures."""
+        self._window.add(self._sample())
 
     @property
     def elapsed_s(self) -> float:
@@ -143,4 +144,4 @@ class Figures:
 
 def _dollars(usage: Mapping[str, Usage]) -> str:
     spent = {role: used.cost_usd for role, used in usage.items()}
-    return ", ".join(f"{role} ${usd:.4g}" for role, usd in spent.items() if usd)
+    return ", ".join(f"{role} {dollars_text(usd)}" for role, usd in spent.items() if usd)

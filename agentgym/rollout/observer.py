@@ -142,12 +142,20 @@ class Observer:
     # --- watching -----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def watching(self, backend: Backend) -> AsyncIterator[None]:
-        """Look at the run about once a second, while the block is open."""
+    async def watching(
+        self, backend: Backend, *, held_up: Callable[[], bool] = bool
+    ) -> AsyncIterator[None]:
+        """Look at the run about once a second, while the block is open.
+
+        Args:
+            backend: Plays it.
+            held_up: Whether nothing more begins until somebody takes traces. Whoever waits for
+                siblings that can't begin isn't stuck.
+        """
         self._enter(backend)
         try:
             async with asyncio.TaskGroup() as group:
-                ticker = group.create_task(self._tick())
+                ticker = group.create_task(self._tick(held_up))
                 try:
                     yield
                 finally:
@@ -183,14 +191,16 @@ class Observer:
                 watched.watch.stop()
                 self._backend = watched.backend
 
-    async def _tick(self) -> None:
+    async def _tick(self, held_up: Callable[[], bool]) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             in_flight = self._in_flight()
             if not self._stages:
                 self._seen.look(in_flight, self._clock())
             self._window.add(self._sample())
-            self._stuck.look((self._tally.turns, self._tally.finished), in_flight)
+            for_siblings = held_up() and all(each.waiting == "siblings" for each in in_flight)
+            counters = (self._tally.turns, self._tally.finished)
+            self._stuck.look(counters, () if for_siblings else in_flight)
             if isinstance(self._shown, Ticking):
                 self._show(self._shown.tick, in_flight)
 

@@ -30,6 +30,11 @@ class Outbox:
         """Unread traces."""
         return len(self._traces)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the reader must take one before another episode may begin."""
+        return len(self._traces) >= self._room and not self._closed
+
     def put(self, traces: Iterable[Trace]) -> None:
         """Add finished traces."""
         self._traces.extend(traces)
@@ -52,7 +57,7 @@ class Outbox:
 
     async def room(self) -> None:
         """Wait until another episode may begin."""
-        while len(self._traces) >= self._room and not self._closed:
+        while self.is_full:
             await self._changed.wait()
 
     def _tell(self) -> None:

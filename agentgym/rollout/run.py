@@ -210,7 +210,8 @@ class Run:
             BaseException: What stopped it.
         """
         try:
-            async with self._observer.watching(self._backend), asyncio.TaskGroup() as tasks:
+            watching = self._observer.watching(self._backend, held_up=self._is_held_up)
+            async with watching, asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self._batch = self._backend.batch(tasks)
                 self._feeder = tasks.create_task(self._feed(before))
@@ -221,6 +222,10 @@ class Run:
                 raise
         finally:
             self._deliver(self._shelf.leftovers())
+
+    def _is_held_up(self) -> bool:
+        """Whether nothing more can begin until the reader goes on."""
+        return self.outbox.is_full
 
     async def _feed(self, before: Sequence[asyncio.Task[None]]) -> None:
         """Begin one episode after the other, as room comes."""

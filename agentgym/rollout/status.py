@@ -265,8 +265,15 @@ def usage_text(usage: Mapping[str, Usage]) -> str:
         if used.is_nothing:
             continue
         text = f"{role} {used.prompt_tokens:,} in, {used.completion_tokens:,} out"
-        parts.append(text if used.cost_usd is None else f"{text}, ${used.cost_usd:.4g}")
+        parts.append(text if used.cost_usd is None else f"{text}, {dollars_text(used.cost_usd)}")
     return " · ".join(parts)
+
+
+def dollars_text(usd: float) -> str:
+    """Dollars, to the cent from 1,000 on and never as a power of ten."""
+    if 0 < usd < 0.0001:
+        return "<$0.0001"
+    return f"${usd:,.2f}" if usd >= 1000 else f"${usd:.4g}"
 
 
 def replicas_text(replicas: Sequence[Mapping[str, Any]]) -> str:

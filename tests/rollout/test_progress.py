@@ -99,6 +99,16 @@ def test_tokens_per_second_are_those_of_the_last_minute():
     assert "· 10 tok/s" in figures.text()
 
 
+def test_tokens_per_second_of_a_run_without_a_tick_are_those_since_its_start():
+    clock, stream = Clock(), io.StringIO()
+    progress = LineProgress(stream, clock=clock)
+    progress.begin(1)
+    progress.turn(30)
+    clock.now += 0.5
+    progress.end()
+    assert "60 tok/s" in stream.getvalue()
+
+
 def test_lines_come_at_most_every_so_often_and_at_the_end():
     clock, stream = Clock(), io.StringIO()
     progress = LineProgress(stream, every_s=10, clock=clock)

@@ -29,6 +29,7 @@ from agentgym.rollout.status import (
     Rates,
     StageStatus,
     Waiters,
+    dollars_text,
     oldest,
     waits,
 )
@@ -467,6 +468,14 @@ def test_history_is_what_was_counted_without_the_moment():
 
 
 # --- as text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(0.0, "$0"), (4e-5, "<$0.0001"), (0.31, "$0.31"), (999.5, "$999.5"), (10000, "$10,000.00")],
+)
+def test_dollars_are_never_a_power_of_ten(usd, text):
+    assert dollars_text(usd) == text
 
 
 def test_text_is_a_few_lines():

@@ -245,6 +245,20 @@ async def test_an_engine_whose_policy_hangs_says_so_and_that_it_goes_on(monkeypa
     assert any(line.startswith("moving again after") for line in lines)
 
 
+@pytest.mark.parametrize(("waiting", "warns"), [("siblings", False), ("judge", True)])
+async def test_a_reader_who_is_busy_keeps_nobody_stuck(waiting, warns, clock, monkeypatch, caplog):
+    """Siblings of what has begun can't begin until traces are taken."""
+    monkeypatch.setattr("agentgym.rollout.observer.TICK_S", 0)
+    where_it_is = at("a", "eval", waiting)
+    backend = SimpleNamespace(in_flight=lambda: [where_it_is])
+    observer = Observer(NoProgress(), stuck_after_s=60, blocked_after_s=None, clock=clock)
+    async with observer.watching(backend, held_up=lambda: True):
+        for _ in range(10):
+            clock.now += 100
+            await asyncio.sleep(0)
+    assert bool(caplog.records) is warns
+
+
 # --- the event loop ------------------------------------------------------------------------------
 
 
