@@ -127,8 +127,12 @@ class Job:
         self.engine: Engine | None = None
         """That plays it, while it is played."""
         self.task: asyncio.Task[None] | None = None
+        self.closing = asyncio.Lock()
+        """Held by whoever ends it, so that it ends once."""
         self.seen = clock()
         """When somebody last asked about it."""
+        self._waited_for = 0
+        """Requests that wait for something about it."""
 
     # --- what others ask ----------------------------------------------------------------------
 
@@ -155,8 +159,8 @@ class Job:
 
     @property
     def unseen_s(self) -> float:
-        """Seconds since somebody asked about it."""
-        return self._clock() - self.seen
+        """Seconds since somebody asked about it; 0 while somebody waits for an answer."""
+        return 0.0 if self._waited_for else self._clock() - self.seen
 
     def status(self, *, keep_s: float, whole: bool = True) -> JobStatus:
         """How it is doing.
@@ -196,13 +200,17 @@ class Job:
         self._changed = asyncio.Event()
 
     async def wait(self, enough: Callable[[], bool], wait_s: float) -> None:
-        """Wait until something holds, or the time is up."""
+        """Wait until something holds, or the time is up; the lease begins anew then."""
+        self._waited_for += 1
         try:
             async with asyncio.timeout(wait_s):
                 while not enough():
                     await self._changed.wait()
         except TimeoutError:
             return
+        finally:
+            self._waited_for -= 1
+            self.touch()
 
     # --- what moves it on ---------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from agentgym.serve.access import Caller, caller_of
 from agentgym.serve.config import Keeping
+from agentgym.serve.faults import ServiceFault
 from agentgym.serve.job import Job
 from agentgym.serve.jobs import Jobs
 from agentgym.serve.schema import (
@@ -182,7 +183,7 @@ async def _lines(
         if found:
             after = found[-1][0]
             yield "\n".join(_items(found)) + "\n"
-        elif not job.running:
+        elif not job.running and after >= job.cursor:
             end = StreamEnd(cursor=after, state=job.state, error=job.error)
             yield end.model_dump_json() + "\n"
             return
@@ -191,4 +192,7 @@ async def _lines(
         else:
             yield "\n"
         await asyncio.sleep(0)  # a reader that keeps up takes no more than its turn
-        found = await jobs.traces(job, after=after, limit=_AT_ONCE, wait_s=HEARTBEAT_S)
+        try:
+            found = await jobs.traces(job, after=after, limit=_AT_ONCE, wait_s=HEARTBEAT_S)
+        except ServiceFault:  # deleted meanwhile: without its last line, nobody takes it for whole
+            return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -62,11 +63,13 @@ class Jobs:
         self._redact = Redactor()
         self._jobs: dict[str, Job] = {}
         self._accepting = asyncio.Lock()
+        self._unkept: dict[str, tuple[str, dict[str, str] | None, str]] = {}
+        """How jobs ended for which the disk had no room, by id."""
         self.draining = False
         self.answering = False
         """Whether nobody is kept waiting any more, since the service is about to be gone."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Take up what the store has, and play jobs inside the block.
 
@@ -97,14 +100,18 @@ class Jobs:
         """
         key = key or spec.idempotency_key
         spec = spec.model_copy(update={"idempotency_key": None})
-        body_hash = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+        body_hash = _hash(spec)
         earlier = await self._earlier(caller, key, body_hash)
         if earlier is not None:
             return earlier
         self._check_taking()
+        self._check_quota(caller, jobs=1, episodes=spec.episodes.count)
         spec = await self._checked(spec, caller)
         requests = await self._episodes(spec)
         async with self._accepting:
+            earlier = await self._earlier(caller, key, body_hash)  # sent at the same time
+            if earlier is not None:
+                return earlier
             self._check_quota(caller, jobs=1, episodes=len(requests))
             await self._check_day(caller, episodes=len(requests))
             stored = StoredJob(
@@ -131,8 +138,9 @@ class Jobs:
         Raises:
             ServiceFault: If it isn't open, or they are too many, or not the next ones.
         """
-        job = self.find(caller, job_id)
+        await self._check_tasks(self.find(caller, job_id).spec, more.requests)
         async with self._accepting:
+            job = self.find(caller, job_id)
             new = more.requests[max(0, job.requested - more.after) :]
             if more.after > job.requested:
                 raise ServiceFault(
@@ -141,16 +149,15 @@ class Jobs:
                     f"the job has {job.requested} episodes, so the next ones come after "
                     f"{job.requested}, not {more.after}",
                 )
+            self._check_quota(caller, episodes=job.requested + len(new))
+            await self._check_day(caller, episodes=len(new))
             if not job.open and new:
                 raise ServiceFault(
                     HTTPStatus.CONFLICT, "job_closed", "the job takes no further episodes"
                 )
-            self._check_quota(caller, episodes=job.requested + len(new))
-            await self._check_day(caller, episodes=len(new))
             if new or (more.last and job.open):
                 requests = seeded(more.requests)
-                await self._check_tasks(job.spec, requests)
-                with storing():
+                with storing():  # nothing awaited since it was open: it can't be forgotten before
                     requested = await self._store.do(
                         Store.add, job_id, caller.name, more.after, requests, more.last
                     )
@@ -183,7 +190,7 @@ class Jobs:
         """Traces after a cursor, with their cursors; waits for the first one.
 
         Raises:
-            ServiceFault: If the job never had that cursor.
+            ServiceFault: If the job never had that cursor, or is deleted before they come.
         """
         if after > job.cursor:
             raise ServiceFault(
@@ -193,12 +200,15 @@ class Jobs:
             )
         await self.wait(job, lambda: job.cursor > after or not job.running, wait_s)
         with storing():
-            return await self._store.do(Store.traces, job.job_id, after, limit, _MOST_BYTES_AT_ONCE)
+            found = await self._store.do(
+                Store.traces, job.job_id, after, limit, _MOST_BYTES_AT_ONCE
+            )
+        self.find(job.caller, job.job_id)
+        return found
 
     async def wait(self, job: Job, enough: Callable[[], bool], wait_s: float) -> None:
         """Wait for something about a job, the end of the service, or the end of the time."""
         await job.wait(lambda: enough() or self.answering, wait_s)
-        job.touch()
 
     def answer_all(self) -> None:
         """Keep nobody waiting any more."""
@@ -224,6 +234,7 @@ class Jobs:
         await self.cancel(job)
         with storing():
             await self._store.do(Store.forget, job.job_id)
+        self._unkept.pop(job.job_id, None)
         self._jobs.pop(job.job_id, None)
 
     async def spent(self, caller: Caller) -> Spending:
@@ -385,8 +396,8 @@ class Jobs:
         except Exception as error:
             logger.exception("job %s failed", job.job_id)
             ending = ("failed", self._fault("internal", error))
-        job.task = None
-        await self._ended(job, *ending)
+        async with job.closing:
+            await self._ended(job, *ending)
 
     def _fault(self, code: str, error: Exception) -> Fault:
         text = " ".join(str(error).split()) or type(error).__name__
@@ -394,23 +405,33 @@ class Jobs:
 
     async def _end(self, job: Job, state: JobState, error: Fault | None) -> None:
         """Stop a job's episodes, and note why."""
-        task, job.task = job.task, None
-        if task is not None and not task.done():
-            task.cancel()
-            await asyncio.wait([task])
-        if job.running:
+        async with job.closing:
+            if not job.running:
+                return
+            if job.task is not None and not job.task.done():
+                job.task.cancel()
+                await asyncio.wait([job.task])
             await self._ended(job, state, error)
 
     async def _ended(self, job: Job, state: JobState, error: Fault | None) -> None:
-        fields = error.model_dump() if error is not None else None
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        ending = (state, error.model_dump() if error is not None else None, now)
         try:
-            job.finished_at = await self._store.do(Store.end, job.job_id, state, fields)
-        except StoreError as fault:  # a full disk: it ends again when the service starts anew
-            logger.warning("can't keep that job %s is %s: %s", job.job_id, state, fault)
-            job.finished_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            await self._store.do(Store.end, job.job_id, *ending)
+        except StoreError as fault:
+            logger.warning("can't keep yet that job %s is %s: %s", job.job_id, state, fault)
+            self._unkept[job.job_id] = ending
+        job.finished_at = now
         job.state, job.error, job.open = state, error, False
         job.touch()
         job.changed()
+
+    async def _keep_endings(self) -> None:
+        """Keep which jobs are over, where the disk was full; or a restart would go on with them."""
+        for job_id, ending in list(self._unkept.items()):
+            with contextlib.suppress(StoreError):
+                await self._store.do(Store.end, job_id, *ending)
+                self._unkept.pop(job_id, None)
 
     async def _look_after_all(self) -> None:
         """End jobs of which nobody asks and of clients whose quota is used up; forget old ones."""
@@ -423,6 +444,7 @@ class Jobs:
 
     async def look_after_all(self) -> None:
         """One round of it."""
+        await self._keep_endings()
         keeping = self._config.keeping
         over_quota: dict[str, str | None] = {}
         for job in list(self._jobs.values()):
@@ -440,6 +462,12 @@ class Jobs:
             elif job.unseen_s > keeping.ended_job_s:
                 await self.forget(job)
         await self._engines.close_idle(after_s=keeping.idle_engine_s)
+
+
+def _hash(spec: JobRequest) -> str:
+    """What tells a job from another one, in whatever order its fields were sent."""
+    fields = spec.model_dump(mode="json")
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024

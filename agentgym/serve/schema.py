@@ -31,6 +31,8 @@ traces for longer than its lease."""
 
 MAX_KEY = 200
 MAX_NAME = 100
+MAX_REQUESTS = 100_000
+"""Episodes one by one in one request; a body of the shortest has millions, and each is memory."""
 
 
 class PolicyEndpoint(Endpoint):
@@ -77,8 +79,14 @@ class Episodes(Record):
     """Rollouts of each task or seed; with more than one they form a group."""
     seed: int = Field(default=0, ge=0)
     """Fixes the seeds of `tasks` and `first`."""
-    requests: tuple[EpisodeRequest, ...] = ()
-    """Episodes one by one."""
+    requests: tuple[EpisodeRequest, ...] = Field(default=(), max_length=MAX_REQUESTS)
+    """Episodes one by one; more than fit are added later, to a job that is open."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, told without making them."""
+        named = len(self.tasks) + len(self.seeds) + (self.first or 0)
+        return named * self.samples + len(self.requests)
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Episodes:
@@ -157,7 +165,7 @@ class MoreEpisodes(Record):
     after: int = Field(ge=0)
     """Episodes the job has without these. What it already has is not taken twice, so that a
     request may be repeated."""
-    requests: tuple[EpisodeRequest, ...] = ()
+    requests: tuple[EpisodeRequest, ...] = Field(default=(), max_length=MAX_REQUESTS)
     """The episodes."""
     last: bool = False
     """Whether these are the last."""

@@ -118,19 +118,13 @@ class Store:
                 db.execute("UPDATE jobs SET open = 0 WHERE job_id = ?", (job_id,))
             return self._requested(job_id)
 
-    def end(self, job_id: str, state: str, error: dict[str, str] | None) -> str:
-        """Keep that a job is over.
-
-        Returns:
-            When, UTC, ISO 8601.
-        """
-        now = _now()
+    def end(self, job_id: str, state: str, error: dict[str, str] | None, at: str) -> None:
+        """Keep that a job is over, since a moment (UTC, ISO 8601)."""
         with self._file.writing() as db:
             db.execute(
                 "UPDATE jobs SET state = ?, error = ?, finished_at = ?, open = 0 WHERE job_id = ?",
-                (state, json.dumps(error) if error else None, now, job_id),
+                (state, json.dumps(error) if error else None, at, job_id),
             )
-        return now
 
     def forget(self, job_id: str) -> None:
         """Delete a job and all it has."""

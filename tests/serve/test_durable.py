@@ -11,6 +11,7 @@ from serving import FLAKY, Client, Policy, config_for_tests, serving
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.server import ServiceServer
 from agentgym.serve.store import Store
+from agentgym.serve.store_records import StoreFull
 
 
 @pytest.fixture
@@ -142,18 +143,31 @@ def _large_job(url):
     }
 
 
+def _no_room(store, *args):
+    raise StoreFull("no room")
+
+
+async def test_job_cancelled_while_the_disk_was_full_stays_cancelled(policy, path):
+    policy.gate = asyncio.Event()
+    async with serving(store=path) as server, Client(server.url) as client:
+        job_id = await client.submit(policy.url)
+        await server.service.jobs.look_after_all()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "end", _no_room)
+            _, told = await client.ask("POST", f"/v1/jobs/{job_id}/cancel")
+            assert told["state"] == "cancelled"
+        await server.service.jobs.look_after_all()
+    async with serving(store=path) as server, Client(server.url) as client:
+        assert (await client.ask("GET", f"/v1/jobs/{job_id}"))[1]["state"] == "cancelled"
+
+
 async def test_full_disk_does_not_keep_a_job_from_being_cancelled(policy, path, monkeypatch):
     monkeypatch.setattr("agentgym.serve.job._FULL_PAUSE_S", (0.01, 0.05))
     async with serving(store=path) as server, Client(server.url) as client:
         job_id = await client.submit(policy.url, episodes={"seeds": list(range(40))})
         job = server.service.jobs._jobs[job_id]
 
-        def full(store, *args):
-            from agentgym.serve.store_records import StoreFull
-
-            raise StoreFull("no room")
-
-        monkeypatch.setattr(Store, "keep", full)
+        monkeypatch.setattr(Store, "keep", _no_room)
         await job.wait(lambda: job.error is not None, 10)
         status, told = await client.ask("POST", f"/v1/jobs/{job_id}/cancel")
         assert (status, told["state"]) == (200, "cancelled")

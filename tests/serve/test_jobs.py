@@ -12,6 +12,8 @@ from serving import COUNTER, FLAKY, Client, Policy, job, serving
 from agentgym.serve.access import Caller, Quota, Tokens
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.config import Keeping
+from agentgym.serve.job import Job
+from agentgym.serve.store import Store
 from agentgym.testing.envs import CounterEnv
 from agentgym.trace import Trace
 from agentgym.types import Task
@@ -30,6 +32,20 @@ async def client():
     async with serving() as server, Client(server.url) as asking:
         asking.service = server.service
         yield asking
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """Set once a request waits for something about a job."""
+    waited, wait = asyncio.Event(), Job.wait
+
+    async def told(job, enough, wait_s):
+        if wait_s:
+            waited.set()
+        await wait(job, enough, wait_s)
+
+    monkeypatch.setattr(Job, "wait", told)
+    return waited
 
 
 async def in_flight(client, job_id, count):
@@ -95,6 +111,25 @@ async def test_same_key_sent_at_once_is_one_job(client, policy):
     answers = await asyncio.gather(*(client.ask("POST", "/v1/jobs", body) for _ in range(8)))
     assert {status for status, _ in answers} == {201}
     assert len({told["job_id"] for _, told in answers}) == 1
+
+
+async def test_same_key_sent_at_once_counts_once_against_the_quota(policy):
+    tokens = Tokens({MINE: Caller("me", Quota(open_jobs=1))})
+    policy.gate = asyncio.Event()
+    async with serving(tokens=tokens) as server, Client(server.url, MINE) as client:
+        body = job(policy.url, idempotency_key="step-1")
+        answers = await asyncio.gather(*(client.ask("POST", "/v1/jobs", body) for _ in range(4)))
+        assert {status for status, _ in answers} == {201}
+
+
+async def test_order_in_which_fields_are_sent_makes_no_other_job(client, policy):
+    metadata = {"a": 1, "b": {"c": 1, "d": 2}}
+    turned = {"b": {"d": 2, "c": 1}, "a": 1}
+    first, again = [
+        await client.ask("POST", "/v1/jobs", job(policy.url, metadata=each, idempotency_key="k"))
+        for each in (metadata, turned)
+    ]
+    assert first[1]["job_id"] == again[1]["job_id"]
 
 
 async def test_same_key_with_another_body_is_refused(client, policy):
@@ -333,6 +368,54 @@ async def test_asking_renews_the_lease(client, policy):
     assert client.service.jobs._jobs[job_id].state == "running"
 
 
+@pytest.mark.parametrize("face", ["traces?wait_s=30", "stream"])
+async def test_job_does_not_expire_while_somebody_waits_for_it(client, policy, waited, face):
+    policy.gate = asyncio.Event()
+    job_id = await client.submit(policy.url, lease_s=50)
+    await in_flight(client, job_id, 3)
+    job = client.service.jobs._jobs[job_id]
+    waited.clear()
+    waiting = asyncio.create_task(client.ask("GET", f"/v1/jobs/{job_id}/{face}"))
+    await waited.wait()
+    job.seen -= 51
+    await client.service.jobs.look_after_all()
+    assert job.running
+    policy.gate.set()
+    status, _ = await waiting
+    assert status == 200
+    assert job.unseen_s < 40
+
+
+async def test_ended_at_once_by_several_a_job_ends_once_and_keeps_nothing_after_its_end(
+    client, policy, monkeypatch
+):
+    policy.gate = asyncio.Event()
+    job_id = await client.submit(policy.url, episodes={"seeds": list(range(20))})
+    await in_flight(client, job_id, 20)
+    ends = []
+    monkeypatch.setattr(
+        Store,
+        "end",
+        lambda store, *ending, end=Store.end: (ends.append(ending), end(store, *ending)),
+    )
+    asked = [client.ask("POST", f"/v1/jobs/{job_id}/cancel") for _ in range(3)]
+    deleted = client.ask("DELETE", f"/v1/jobs/{job_id}")
+    answers = await asyncio.gather(*asked, deleted)
+    assert [told["state"] for status, told in answers if status == 200] == ["cancelled"] * 3
+    assert len(ends) == 1
+    assert client.service.store.cursor(job_id) == 0
+
+
+async def test_stream_of_a_job_that_is_deleted_has_no_last_line(client, policy, waited):
+    policy.gate = asyncio.Event()
+    job_id = await client.submit(policy.url)
+    reading = asyncio.create_task(client.ask("GET", f"/v1/jobs/{job_id}/stream"))
+    await waited.wait()
+    await client.ask("DELETE", f"/v1/jobs/{job_id}")
+    _, text = await reading
+    assert "over" not in text
+
+
 async def test_ended_jobs_are_forgotten_after_a_while(policy):
     async with serving(keeping=Keeping(ended_job_s=100)) as server, Client(server.url) as client:
         job_id = await client.submit(policy.url)
@@ -406,6 +489,8 @@ async def test_quota_bounds_a_clients_episodes_at_once(policy):
     ("quota", "fields", "status", "code"),
     [
         ({"episodes_per_job": 2}, {}, 422, "too_many_episodes"),
+        ({}, {"episodes": {"seeds": [1], "samples": 10**12}}, 422, "too_many_episodes"),
+        ({}, {"episodes": {"requests": [{}] * 100_001}}, 422, "invalid_request"),
         ({"episodes_per_day": 2}, {}, 429, "quota_used_up"),
     ],
 )
