@@ -124,7 +124,9 @@ class Prompts:
 
     def _prints(self, message: Message) -> tuple[_Print, ...] | None:
         try:
-            return tuple(_print_of(message.get(field)) for field in self._fields)
+            values = [message.get(field) for field in self._fields]
+            # Asked in place, since most are text and all of a conversation is asked at every turn.
+            return tuple([v if v is None or type(v) is str else _print_of(v) for v in values])
         except ValueError:
             return None
 
