@@ -804,11 +804,14 @@ async def test_endpoint_that_refuses_the_caller_stops_the_run_at_once(status):
 
 
 async def test_first_failure_can_stop_the_run_and_cancels_the_siblings():
-    cancelled = []
+    asked, cancelled = [], []
 
     async def policy(messages: Any, info: Any) -> Any:
         if info["task_id"] == "counter/1":
+            while len(asked) < 2:
+                await asyncio.sleep(0)
             raise DOWN
+        asked.append(info["task_id"])
         try:
             await never()
         except asyncio.CancelledError:

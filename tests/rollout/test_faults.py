@@ -23,6 +23,7 @@ PACKAGE = Path(agentgym.__file__).parent
 WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 WALL_CLOCK_IS_MEANT = {
     "rollout/cluster_parcel.py": "Trace.started_at",
+    "serve/accounts.py": "the day that a quota is for",
     "serve/jobs.py": "when a job came and ended; when what a store keeps has expired",
     "serve/session_episode.py": "Trace.started_at",
     "serve/session_state.py": "when a session was made",
