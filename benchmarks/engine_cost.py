@@ -11,7 +11,7 @@ on disk, accounting. Four parts, each on a simulated fleet in a process of its o
 - `waiting`: all servers stop in the middle; memory per episode that waits for its next answer.
 - `queued`: far more one-turn episodes at once than the fleet has slots.
 
-Takes about two minutes on two cores.
+Takes about 80 seconds on two cores.
 """
 
 from __future__ import annotations

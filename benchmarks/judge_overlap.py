@@ -5,7 +5,7 @@
 The same episodes are played twice: scored at once, and by a judge that takes as long for an episode
 as rolling it out does, with as many places. One after the other, the judge would add its whole time
 to the run; hidden is what it doesn't add. Nothing can hide the judging of the last episode.
-Takes about a minute on two cores.
+Takes about 80 seconds on two cores.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--episodes", type=int, default=2048, help="default: 2048")
+    parser.add_argument("--episodes", type=int, default=3072, help="default: 3072")
     parser.add_argument("--concurrency", type=int, default=64, help="default: 64")
     parser.add_argument("--speed", type=float, default=12.0, help="default: 12")
     parser.add_argument("--seed", type=int, default=0, help="of the workload (default: 0)")

@@ -4,7 +4,7 @@
 
 Memory, tasks, threads, sockets and files of this process are counted in between and at the end,
 after a warm-up that opens what is opened once. Traces go to a file. The fleet is a process of its
-own. Takes about five minutes on two cores.
+own. Takes about two minutes on two cores.
 """
 
 from __future__ import annotations
