@@ -35,14 +35,26 @@ ANY = "*"
 NO_KEY = "AGENTGYM_NO_KEY"
 """The variable that endpoints without a key of their own are given: nobody sets it."""
 
+UNKNOWN_HOST = "unknown_host"
+"""The code of a refusal that may be over when names can be looked up again."""
+
 EndpointT = TypeVar("EndpointT", bound=Endpoint)
 
 _METADATA_NAMES = ("metadata", "metadata.google.internal", "instance-data")
-_METADATA_ADDRESSES = frozenset(
+_METADATA_RANGES = tuple(
     map(
-        ipaddress.ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "192.0.0.192")
+        ipaddress.ip_network,
+        (
+            "169.254.0.0/16",
+            "fd00:ec2::/32",  # Amazon
+            "fd20:ce::254/128",  # Google
+            "168.63.129.16/32",  # Azure
+            "100.100.100.200/32",  # Alibaba
+            "192.0.0.192/32",  # Oracle
+        ),
     )
 )
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _IMPORT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _MAX_PARAMETER_LEVELS = 12
 
@@ -54,7 +66,8 @@ class Allowed(Record):
     """Env ids; `module:id` for one that a module registers, which is then imported."""
     policy_hosts: tuple[str, ...] = (LOOPBACK,)
     """Where model requests may go: `host`, `host:port`, `*.domain`, an address range such as
-    `10.0.0.0/8`, `loopback`, or `*` for anywhere. Link-local and cloud metadata addresses never."""
+    `10.0.0.0/8`, `loopback` (an address of this machine or `localhost`, and no name that somebody
+    else may lead there), or `*` for anywhere. Link-local and cloud metadata addresses never."""
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Key variable of the service to the hosts that its value may be sent to, written as above."""
     largest_number: int = Field(default=100_000, ge=1)
@@ -138,7 +151,8 @@ class Allowed(Record):
             The endpoint; without a key variable that it didn't name and may not use.
 
         Raises:
-            ServiceFault: 403 if host or key isn't allowed, 422 if it holds a secret itself.
+            ServiceFault: 403 if host or key isn't allowed, 422 if it holds a secret itself or its
+                host has no address.
         """
         if public_url(endpoint.base_url) != endpoint.base_url:
             text = f"{where}.base_url may have no user, password or query; name a key variable"
@@ -149,6 +163,9 @@ class Allowed(Record):
         host, port = _host_of(endpoint.base_url, where)
         never_reached(host, where)
         if not matches(host, port, self.policy_hosts):
+            if any("/" in pattern for pattern in self.policy_hosts) and not addresses_of(host):
+                text = f"{where}: the name {host} leads to no address"
+                raise ServiceFault(HTTPStatus.UNPROCESSABLE_ENTITY, UNKNOWN_HOST, text)
             allowed = ", ".join(self.policy_hosts) or "none"
             text = f"{where}: requests may go to {allowed}, not to {host}"
             raise _refused(f"{text}; the service's policy_hosts say where")
@@ -195,7 +212,7 @@ def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Addres
 def is_loopback(host: str) -> bool:
     """Whether an interface's address or name is reached from this machine only."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return _plain(ipaddress.ip_address(host.partition("%")[0])).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
@@ -203,9 +220,12 @@ def is_loopback(host: str) -> bool:
 def _plain(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An IPv4 address that is written as IPv6 as what it is."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return mapped if mapped is not None else address
+    """An IPv4 address that is written as IPv6, or reached through a gateway, as what it is."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def never_reached(host: str, where: str) -> None:
@@ -215,7 +235,7 @@ def never_reached(host: str, where: str) -> None:
         ServiceFault: 403, if the host is one of them.
     """
     reserved = host in _METADATA_NAMES or any(
-        address in _METADATA_ADDRESSES
+        any(address in network for network in _METADATA_RANGES)
         or address.is_link_local
         or address.is_multicast
         or address.is_unspecified
@@ -234,8 +254,7 @@ def _matches(host: str, port: int, pattern: str) -> bool:
     if pattern == ANY:
         return True
     if pattern == LOOPBACK:
-        found = addresses_of(host)
-        return bool(found) and all(address.is_loopback for address in found)
+        return is_loopback(host)
     if pattern.startswith("*."):
         return host.endswith(pattern[1:])
     if "/" in pattern:

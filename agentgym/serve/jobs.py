@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import secrets
@@ -13,12 +14,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 
+from pydantic import ValidationError
+
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.redaction import Redactor
 from agentgym.rollout.plan import named_tasks
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
 from agentgym.serve.accounts import check_day, used_up
+from agentgym.serve.allowed import UNKNOWN_HOST
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
 from agentgym.serve.faults import ServiceFault
@@ -29,6 +33,7 @@ from agentgym.serve.schema import Fault, JobRequest, JobState, MoreEpisodes
 from agentgym.serve.store import Store
 from agentgym.serve.store_records import Spending, StoredJob, StoreError
 from agentgym.serve.storing import storing
+from agentgym.types import in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +81,11 @@ class Jobs:
         Jobs that are not over at its end stay in the store as running.
         """
         for stored in await self._store.do(Store.jobs):
-            await self._take_up(stored)
+            try:
+                await self._take_up(stored)
+            except ValidationError as error:  # of another agentgym: it may be readable there
+                told = in_one_line(error)
+                logger.error("job %s can't be read and is left alone: %s", stored.job_id, told)
         looking = asyncio.create_task(self._look_after_all())
         try:
             yield
@@ -378,7 +387,7 @@ class Jobs:
         ending: tuple[JobState, Fault | None] = ("finished", None)
         try:
             if not checked:
-                await self._checked(job.spec, job.caller)
+                await self._still_allowed(job)
             async with self._engines.engine(job.caller, job.spec) as engine:
                 if not await job.play(engine):
                     return
@@ -398,6 +407,18 @@ class Jobs:
             ending = ("failed", self._fault("internal", error))
         async with job.closing:
             await self._ended(job, *ending)
+
+    async def _still_allowed(self, job: Job) -> None:
+        """Check a job that an earlier process accepted; a lookup that fails now is made again."""
+        for attempt in itertools.count():
+            try:
+                await self._checked(job.spec, job.caller)
+                return
+            except ServiceFault as fault:
+                if fault.code != UNKNOWN_HOST:
+                    raise
+                logger.warning("job %s waits: %s", job.job_id, fault.message)
+            await asyncio.sleep(min(2**attempt, _LONGEST_PAUSE_S))
 
     def _fault(self, code: str, error: Exception) -> Fault:
         text = " ".join(str(error).split()) or type(error).__name__
@@ -472,3 +493,4 @@ def _hash(spec: JobRequest) -> str:
 
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _LONGEST_MESSAGE = 2000
+_LONGEST_PAUSE_S = 30.0

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from http import HTTPStatus
+
+from pydantic import ValidationError
 
 from agentgym.clients.balanced import BalancedClient
 from agentgym.errors import ConfigError
 from agentgym.serve.access import Caller
-from agentgym.serve.allowed import Allowed
+from agentgym.serve.allowed import UNKNOWN_HOST, Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.schema import EndpointChange, Policy, PolicyEndpoint, PoolStatus
 from agentgym.serve.store import Store
 from agentgym.serve.storing import storing
+from agentgym.types import in_one_line
+
+logger = logging.getLogger(__name__)
 
 
 class Pool:
@@ -97,15 +103,30 @@ class Pools:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Make the pools that the store knows."""
+        """Make the pools that the store knows, of the servers that are still allowed."""
         for caller, name, text, paused in await self._store.do(Store.replicas):
-            endpoint = PolicyEndpoint.model_validate_json(text)
-            pool = self._named.get((caller, name))
-            if pool is None:
-                pool = self._named[caller, name] = Pool(name, endpoint)
-            pool.add(endpoint)
-            if paused:
-                pool.pause(endpoint.base_url, True)
+            try:
+                endpoint = await self._still_allowed(PolicyEndpoint.model_validate_json(text))
+                self._load(caller, name, endpoint, paused=paused)
+            except (ValidationError, ConfigError, ServiceFault) as error:
+                told = in_one_line(error) if isinstance(error, ValidationError) else error
+                logger.error("a server of the pool %s of %s stays out: %s", name, caller, told)
+
+    async def _still_allowed(self, endpoint: PolicyEndpoint) -> PolicyEndpoint:
+        try:
+            return (await self.checked([endpoint]))[0]
+        except ServiceFault as fault:
+            if fault.code != UNKNOWN_HOST:
+                raise
+            return endpoint  # it was allowed when it came; names can't be looked up just now
+
+    def _load(self, caller: str, name: str, endpoint: PolicyEndpoint, *, paused: bool) -> None:
+        pool = self._named.get((caller, name))
+        if pool is None:
+            pool = self._named[caller, name] = Pool(name, endpoint)
+        pool.add(endpoint)
+        if paused:
+            pool.pause(endpoint.base_url, True)
 
     async def checked(self, endpoints: Sequence[PolicyEndpoint]) -> list[PolicyEndpoint]:
         """Check where the servers are and which keys they ask for.

@@ -38,11 +38,11 @@ class ServiceServer(uvicorn.Server):
         self._socket = _listening(config.host, config.port)
         self.port: int = self._socket.getsockname()[1]
         try:
-            app = create_app(config)
+            self._app = create_app(config)
         except BaseException:
             self._socket.close()
             raise
-        self.service: Service = app.state.service
+        self.service: Service = self._app.state.service
         self.url = f"http://{_in_url(config.host)}:{self.port}"
         """Where it is, as clients name it."""
         self.listening = asyncio.Event()
@@ -51,8 +51,8 @@ class ServiceServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
-                app,
-                lifespan="on",
+                self._app,
+                lifespan="off",  # which would log what can't be started, and not raise it
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -61,12 +61,20 @@ class ServiceServer(uvicorn.Server):
         )
 
     async def run_until_stopped(self) -> None:
-        """Serve until a signal comes."""
+        """Take up the store's jobs, and serve until a signal comes.
+
+        Raises:
+            StoreError: If the store can't be read.
+        """
         self._loop = asyncio.get_running_loop()
-        await self.serve(sockets=[self._socket])
+        try:
+            async with self._app.router.lifespan_context(self._app):
+                await self.serve(sockets=[self._socket])
+        finally:
+            self._socket.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take up the store's jobs, and begin to answer."""
+        """Begin to answer."""
         await super().startup(sockets)
         self.listening.set()
 

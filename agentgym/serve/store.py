@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -18,7 +19,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.store_file import StoreFile
-from agentgym.serve.store_records import KeyTaken, Spending, Standing, StoredJob, StoredTrace
+from agentgym.serve.store_records import (
+    KeyTaken,
+    Spending,
+    Standing,
+    StoredJob,
+    StoredTrace,
+    StoreError,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,9 +56,15 @@ class Store:
         """Call one of the methods below in the store's thread.
 
         Once begun, it is carried out even if the caller is cancelled.
+
+        Raises:
+            StoreError: As the method does, or if the file can't be read.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: method(self, *args, **kwargs))
+        try:
+            return await loop.run_in_executor(self._thread, lambda: method(self, *args, **kwargs))
+        except sqlite3.Error as error:
+            raise StoreError(f"the store can't be read: {error}") from error
 
     def close(self) -> None:
         """Close the file; may be called twice."""

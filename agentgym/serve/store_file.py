@@ -140,6 +140,7 @@ def _locked(path: Path) -> int:
         StoreError: If another process has it, or the place can't be written.
     """
     try:
+        path = path.resolve()  # one store has one lock, whatever it is called
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from agentgym.client import Endpoint
@@ -103,6 +105,12 @@ def endpoint(url, **fields):
         "http://224.0.0.1/v1",
         "http://2852039166/v1",  # 169.254.169.254 as one number
         "http://0xa9fea9fe/v1",
+        "http://①⑥⑨.②⑤④.①⑥⑨.②⑤④/v1",
+        "http://[64:ff9b::a9fe:a9fe]/v1",  # through the gateways of a network without IPv4
+        "http://[2002:a9fe:a9fe::]/v1",
+        "http://[fd20:ce::254]/v1",
+        "http://[fd00:ec2::23]/v1",
+        "http://168.63.129.16/v1",
     ],
 )
 def test_metadata_and_link_local_are_never_asked(url):
@@ -117,6 +125,7 @@ def test_metadata_and_link_local_are_never_asked(url):
         ("http://localhost:8000/v1", ("loopback",), True),
         ("http://[::1]:8000/v1", ("loopback",), True),
         ("http://10.0.0.7:8000/v1", ("loopback",), False),
+        ("http://name-of-a-stranger.test:8000/v1", ("loopback",), False),
         ("http://10.0.0.7:8000/v1", ("10.0.0.0/8",), True),
         ("http://11.0.0.7:8000/v1", ("10.0.0.0/8",), False),
         ("http://10.0.0.7:8000/v1", ("10.0.0.7:8000",), True),
@@ -128,12 +137,42 @@ def test_metadata_and_link_local_are_never_asked(url):
         ("https://api.example.com/v1", (), False),
     ],
 )
-def test_hosts_are_matched_whole(url, hosts, passes):
+def test_hosts_are_matched_whole(monkeypatch, url, hosts, passes):
     allowed = Allowed(policy_hosts=hosts)
+    monkeypatch.setattr(socket, "getaddrinfo", leads_to("127.0.0.1"))
     if passes:
         assert allowed.endpoint(endpoint(url), where="e").base_url == url
     else:
         assert refusal(allowed.endpoint, endpoint(url), where="e").status == 403
+
+
+def leads_to(*addresses):
+    """A lookup that finds these for every name."""
+
+    def getaddrinfo(host, port, **kwargs):
+        if not addresses:
+            raise socket.gaierror("no such name")
+        return [(0, 0, 0, "", (address, 0)) for address in addresses]
+
+    return getaddrinfo
+
+
+@pytest.mark.parametrize(
+    ("addresses", "code"),
+    [
+        (["10.0.0.7"], None),
+        (["10.0.0.7", "11.0.0.7"], "not_allowed"),
+        (["169.254.169.254"], "not_allowed"),
+        ([], "unknown_host"),
+    ],
+)
+def test_name_belongs_to_a_range_by_all_its_addresses(monkeypatch, addresses, code):
+    monkeypatch.setattr(socket, "getaddrinfo", leads_to(*addresses))
+    allowed, asked = Allowed(policy_hosts=("10.0.0.0/8",)), endpoint("http://policy.test/v1")
+    if code is None:
+        assert allowed.endpoint(asked, where="e").base_url == asked.base_url
+    else:
+        assert refusal(allowed.endpoint, asked, where="e").code == code
 
 
 # --- keys -----------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ import json
 import pytest
 from serving import FLAKY, Client, Policy, config_for_tests, serving
 
+from agentgym.serve.allowed import addresses_of
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.server import ServiceServer
 from agentgym.serve.store import Store
-from agentgym.serve.store_records import StoreFull
+from agentgym.serve.store_records import StoreError, StoreFull
 
 
 @pytest.fixture
@@ -108,6 +109,69 @@ async def test_job_that_is_no_longer_allowed_fails_after_a_restart(policy, path)
     async with serving(config) as server, Client(server.url) as client:
         traces, page = await client.until_over(job_id)
         assert (traces, page["state"], page["error"]["code"]) == ([], "failed", "not_allowed")
+
+
+async def test_job_waits_for_names_that_can_not_be_looked_up_after_a_restart(
+    policy, path, monkeypatch
+):
+    config = config_for_tests(store=path)
+    allowed = config.allowed.model_copy(update={"policy_hosts": ("127.0.0.0/8",)})
+    config = config.model_copy(update={"allowed": allowed})
+    url = policy.url.replace("127.0.0.1", "localhost")
+    policy.gate = asyncio.Event()
+    async with serving(config) as server, Client(server.url) as client:
+        job_id = await client.submit(url, policy={"endpoints": [{"base_url": url, "model": "m"}]})
+        pool = {"endpoints": [{"base_url": url, "model": "m"}]}
+        await client.ask("POST", "/v1/policies/main/endpoints", pool)
+    policy.gate.set()
+    looked_up = []
+
+    def nowhere_at_first(host):
+        looked_up.append(host)
+        return addresses_of(host) if len(looked_up) > 12 else []
+
+    monkeypatch.setattr("agentgym.serve.allowed.addresses_of", nowhere_at_first)
+    monkeypatch.setattr("agentgym.serve.jobs._LONGEST_PAUSE_S", 0)
+    async with serving(config) as server, Client(server.url) as client:
+        traces, page = await client.until_over(job_id)
+        assert (len(traces), page["state"]) == (3, "finished")
+        _, told = await client.ask("GET", "/v1/policies/main")
+        assert len(told["replicas"]) == 1
+
+
+async def test_pool_has_only_servers_that_are_still_allowed_after_a_restart(policy, path):
+    config = config_for_tests(store=path)
+    pool = {"endpoints": [{"base_url": policy.url, "model": "m"}]}
+    async with serving(config) as server, Client(server.url) as client:
+        await client.ask("POST", "/v1/policies/main/endpoints", pool)
+    stricter = config.allowed.model_copy(update={"policy_hosts": ("10.0.0.0/8",)})
+    config = config.model_copy(update={"allowed": stricter})
+    async with serving(config) as server, Client(server.url) as client:
+        assert (await client.ask("GET", "/v1/policies/main"))[0] == 404
+
+
+async def test_one_job_that_can_not_be_read_keeps_no_other_from_going_on(policy, path):
+    policy.gate = asyncio.Event()
+    async with serving(store=path) as server, Client(server.url) as client:
+        odd, fine = await client.submit(policy.url), await client.submit(policy.url)
+        (text,) = {job.spec for job in server.service.store.jobs() if job.job_id == odd}
+        spec = json.dumps({**json.loads(text), "of_another_version": 1})
+        server.service.store._db.execute("UPDATE jobs SET spec = ? WHERE job_id = ?", (spec, odd))
+    policy.gate.set()
+    async with serving(store=path) as server, Client(server.url) as client:
+        assert len((await client.until_over(fine))[0]) == 3
+        assert (await client.ask("GET", f"/v1/jobs/{odd}"))[0] == 404
+        assert odd in {job.job_id for job in server.service.store.jobs()}
+
+
+async def test_store_that_can_not_be_read_is_one_line(path):
+    store = Store(path)
+    store._db.execute("DROP TABLE replicas")
+    store.close()
+    with pytest.raises(StoreError, match="can't be read: no such table"):
+        async with serving(store=path):
+            pytest.fail("it started")
+    Store(path).close()
 
 
 async def test_full_disk_holds_a_job_up_and_loses_nothing(policy, path, monkeypatch):

@@ -144,6 +144,14 @@ def test_store_in_use_is_refused(tmp_path):
     Store(tmp_path / "s.db").close()
 
 
+def test_store_under_another_name_is_the_same_store(tmp_path):
+    store = Store(tmp_path / "s.db")
+    (tmp_path / "also.db").symlink_to(tmp_path / "s.db")
+    with pytest.raises(StoreError, match="in use"):
+        Store(tmp_path / "also.db")
+    store.close()
+
+
 def test_store_of_another_version_is_refused(tmp_path):
     Store(tmp_path / "s.db").close()
     with sqlite3.connect(tmp_path / "s.db") as db:
