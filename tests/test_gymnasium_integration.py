@@ -63,6 +63,7 @@ def test_gymnasiums_checker_finds_nothing(env_id):
     check_env(gymnasium.make(env_id).unwrapped)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("env_id", EVERY_ENV)
 def test_our_checker_finds_nothing(env_id):
     check_agent_env(env_id)

@@ -1,7 +1,7 @@
 """The examples in README.md, docs/ and the environments' cards run as they stand.
 
-A block that needs the training stack says so in its first line, `# requires: train`, and runs with
-the end-to-end tests.
+Python blocks run with the end-to-end tests: together they take a minute. One that needs the
+training stack says so in its first line, `# requires: train`.
 """
 
 from __future__ import annotations
@@ -60,18 +60,11 @@ BLOCKS = [
     for page in PAGES
     for block in blocks_of(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
 ]
-PYTHON_BLOCKS = [
-    pytest.param(
-        block,
-        id=block.place,
-        marks=[pytest.mark.e2e] if block.text.startswith(TRAIN_MARK) else [],
-    )
-    for block in BLOCKS
-    if block.info == "python"
-]
+PYTHON_BLOCKS = [block for block in BLOCKS if block.info == "python"]
 
 
-@pytest.mark.parametrize("block", PYTHON_BLOCKS)
+@pytest.mark.e2e
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=[block.place for block in PYTHON_BLOCKS])
 def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if block.text.startswith(TRAIN_MARK):  # one vLLM engine a process
         script = tmp_path / "block.py"

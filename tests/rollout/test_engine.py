@@ -37,6 +37,7 @@ from agentgym.testing.envs import CounterEnv, SlowCounterEnv
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter, read_traces
 from agentgym.types import Usage
+from tests.support.rolling import until
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -808,8 +809,7 @@ async def test_first_failure_can_stop_the_run_and_cancels_the_siblings():
 
     async def policy(messages: Any, info: Any) -> Any:
         if info["task_id"] == "counter/1":
-            while len(asked) < 2:
-                await asyncio.sleep(0)
+            await until(lambda: len(asked) == 2)
             raise DOWN
         asked.append(info["task_id"])
         try:

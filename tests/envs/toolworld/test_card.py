@@ -71,6 +71,7 @@ def test_domains_tools_and_splits_are_those_of_the_environment(card):
     assert f"{changing} want the world changed and {nothing} have `none`" in text
 
 
+@pytest.mark.e2e
 def test_baselines_are_those_measured(card, sampled, averages, random_policy):
     rows = re.findall(
         r"^\| `(\w+)` \| ([\d.]+)% \| ([\d.]+)% \| (-?[\d.]+) \|$", card, re.MULTILINE
