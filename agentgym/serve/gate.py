@@ -8,6 +8,7 @@ anything parses it, so that neither a large nor a deep one costs more than its b
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from http import HTTPStatus
 from typing import Any
@@ -130,6 +131,20 @@ def _check_json(headers: Headers, body: bytes) -> None:
     if nests_deeper(body, MAX_NESTING):
         message = f"a body may nest {MAX_NESTING} levels of lists and objects"
         raise ServiceFault(HTTPStatus.BAD_REQUEST, "too_deep", message)
+    if b"\\ud" in body.lower() and not _is_text(body):
+        message = "a string has half of a surrogate pair, which is no character"
+        raise ServiceFault(HTTPStatus.BAD_REQUEST, "not_text", message)
+
+
+def _is_text(body: bytes) -> bool:
+    """Whether the strings of JSON text can be written down; what is no JSON is refused later."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def nests_deeper(body: bytes, levels: int) -> bool:

@@ -145,6 +145,27 @@ async def test_deep_body_is_refused_before_it_is_parsed(body):
         assert (status, told["error"]["code"]) == (400, "too_deep")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metadata": {"note": "\ud800"}},
+        {"metadata": {"\udfff": 1}},
+        {"env_kwargs": {"prompt": "half \ud83d of a smile"}},
+        {"episodes": {"requests": [{"seed": 1, "group": "\ud800"}]}},
+    ],
+)
+async def test_text_that_is_none_is_refused_before_anything_is_made_of_it(fields):
+    async with serving() as server, Client(server.url) as client:
+        status, told = await client.ask("POST", "/v1/jobs", job("http://127.0.0.1:9/v1", **fields))
+        assert (status, told["error"]["code"]) == (400, "not_text")
+
+
+async def test_text_may_be_escaped():
+    async with serving() as server, Client(server.url) as client:
+        body = job("http://127.0.0.1:9/v1", metadata={"note": "\U0001f642", "code": "\\ud800"})
+        assert (await client.ask("POST", "/v1/jobs", body))[0] == 201
+
+
 @pytest.mark.parametrize("body", [b"{", b"nonsense", b"\xff\xfe", b'{"env": ' + b"9" * 9000])
 async def test_what_is_no_json_is_a_clear_error(body):
     async with serving() as server, Client(server.url) as client:
