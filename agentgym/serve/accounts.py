@@ -1,15 +1,16 @@
 """What each client uses in a day, and that nobody uses more than its quota.
 
-Jobs note their spending with the traces that it paid for. Sessions have no traces in the store, so
-what they use is noted here: an episode at its reset, and what the service's models cost whenever a
-request is done. What several requests owe at once is written in one go.
+Jobs note their spending with the traces that it paid for. What leaves no trace in the store is
+noted here: what a job's cancelled episodes had cost, and what sessions use, an episode at its
+reset, and what the service's models cost whenever a request is done. What several owe at once is
+written in one go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -56,22 +57,34 @@ class Accounts:
                 yield
             given_back = 0
         finally:
-            self._owe(caller, Spending(episodes=given_back) + cost_of(meter))
-            await self._write()
+            self.owe(caller, Spending(episodes=given_back) + cost_of(meter.by_role))
+            await self.write()
 
     async def _admit(self, caller: Caller, episodes: int) -> None:
         async with self._admitting:  # or two could both take the last episode
             if caller.quota.is_daily:
-                await self._write()
-                with storing():
-                    spent = await self._store.do(Store.spent, caller.name)
-                check_day(caller, spent, episodes)
-            self._owe(caller, Spending(episodes=episodes))
+                await self.check(caller, episodes=episodes)
+            self.owe(caller, Spending(episodes=episodes))
 
-    def _owe(self, caller: Caller, spending: Spending) -> None:
+    async def check(self, caller: Caller, *, episodes: int) -> None:
+        """Refuse so many episodes if a quota of the day is used up.
+
+        Raises:
+            ServiceFault: 429.
+        """
+        with storing():
+            check_day(caller, await self.spent(caller), episodes)
+
+    async def spent(self, caller: Caller) -> Spending:
+        """What a client has used today."""
+        await self.write()
+        return await self._store.do(Store.spent, caller.name)
+
+    def owe(self, caller: Caller, spending: Spending) -> None:
+        """Note what a client used, to be written down with the next `write`."""
         self._owed[caller.name] = self._owed.get(caller.name, Spending()) + spending
 
-    async def _write(self) -> None:
+    async def write(self) -> None:
         """Write down what is owed; while the store can't be written, it stays owed."""
         async with self._writing:
             owed = {name: spent for name, spent in self._owed.items() if spent != Spending()}
@@ -80,14 +93,14 @@ class Accounts:
                 if owed:
                     await self._store.do(Store.charge, owed)
             except StoreError as error:
-                logger.warning("what sessions used isn't written down yet: %s", error)
+                logger.warning("what clients used isn't written down yet: %s", error)
                 for name, spent in owed.items():
                     self._owed[name] = self._owed.get(name, Spending()) + spent
 
 
-def cost_of(meter: Meter) -> Spending:
+def cost_of(by_role: Mapping[str, Usage]) -> Spending:
     """What all roles together cost."""
-    spent = sum(meter.by_role.values(), start=Usage(calls=0))
+    spent = sum(by_role.values(), start=Usage(calls=0))
     return Spending(tokens=spent.prompt_tokens + spent.completion_tokens, usd=spent.cost_usd or 0.0)
 
 

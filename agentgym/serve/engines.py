@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym.core import AgentEnv
@@ -26,11 +26,13 @@ from agentgym.rollout.limits import Limits
 from agentgym.rollout.metrics import EngineMetrics
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.access import Caller
+from agentgym.serve.accounts import Accounts, cost_of
 from agentgym.serve.allowed import NO_KEY
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.fair import SharedStages
 from agentgym.serve.pools import Pool, Pools
 from agentgym.serve.schema import JobRequest
+from agentgym.serve.store_records import Spending
 
 _KNOWN_TASKS = 64
 
@@ -42,6 +44,8 @@ class _Shared:
     caller: str
     engine: Engine
     pool: Pool
+    charged: Spending = field(default_factory=Spending)
+    """For its cancelled episodes."""
     jobs: int = 0
     idle_since: float = 0.0
 
@@ -53,6 +57,7 @@ class Engines:
         config: The service's.
         pools: The policies' servers.
         metrics: Told which engines there are.
+        accounts: Told what cancelled episodes had cost; None counts nothing.
         clock: Seconds, rising.
     """
 
@@ -62,11 +67,13 @@ class Engines:
         pools: Pools,
         metrics: EngineMetrics,
         *,
+        accounts: Accounts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._pools = pools
         self._metrics = metrics
+        self._accounts = accounts
         self._clock = clock
         self.stages = SharedStages(config.limits)
         self._engines: dict[str, _Shared] = {}
@@ -126,6 +133,15 @@ class Engines:
         finally:
             shared.jobs -= 1
             shared.idle_since = self._clock()
+            self._charge_dropped(caller, shared)
+
+    def _charge_dropped(self, caller: Caller, shared: _Shared) -> None:
+        """Have the client owe what its cancelled episodes had cost, which stands in no trace."""
+        if self._accounts is None:
+            return
+        dropped = cost_of(shared.engine.status().dropped_usage)
+        self._accounts.owe(caller, dropped - shared.charged)
+        shared.charged = dropped
 
     def _new(self, caller: Caller, spec: JobRequest, pool: Pool) -> Engine:
         quota = caller.quota.concurrent_episodes

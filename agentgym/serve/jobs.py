@@ -21,7 +21,7 @@ from agentgym.redaction import Redactor
 from agentgym.rollout.plan import named_tasks
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
-from agentgym.serve.accounts import check_day, used_up
+from agentgym.serve.accounts import Accounts, used_up
 from agentgym.serve.allowed import UNKNOWN_HOST
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
@@ -31,7 +31,7 @@ from agentgym.serve.planning import planned, seeded
 from agentgym.serve.pools import Pools
 from agentgym.serve.schema import Fault, JobRequest, JobState, MoreEpisodes
 from agentgym.serve.store import Store
-from agentgym.serve.store_records import Spending, StoredJob, StoreError
+from agentgym.serve.store_records import StoredJob, StoreError
 from agentgym.serve.storing import storing
 from agentgym.types import in_one_line
 
@@ -48,6 +48,7 @@ class Jobs:
         store: Keeps them.
         engines: Play them.
         pools: The policies' servers.
+        accounts: What clients have used today.
         clock: Seconds, rising.
     """
 
@@ -57,6 +58,7 @@ class Jobs:
         store: Store,
         engines: Engines,
         pools: Pools,
+        accounts: Accounts,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,6 +66,7 @@ class Jobs:
         self._store = store
         self._engines = engines
         self._pools = pools
+        self._accounts = accounts
         self._clock = clock
         self._redact = Redactor()
         self._jobs: dict[str, Job] = {}
@@ -122,7 +125,7 @@ class Jobs:
             if earlier is not None:
                 return earlier
             self._check_quota(caller, jobs=1, episodes=len(requests))
-            await self._check_day(caller, episodes=len(requests))
+            await self._accounts.check(caller, episodes=len(requests))
             stored = StoredJob(
                 job_id=secrets.token_urlsafe(18),
                 caller=caller.name,
@@ -159,7 +162,7 @@ class Jobs:
                     f"{job.requested}, not {more.after}",
                 )
             self._check_quota(caller, episodes=job.requested + len(new))
-            await self._check_day(caller, episodes=len(new))
+            await self._accounts.check(caller, episodes=len(new))
             if not job.open and new:
                 raise ServiceFault(
                     HTTPStatus.CONFLICT, "job_closed", "the job takes no further episodes"
@@ -245,10 +248,6 @@ class Jobs:
             await self._store.do(Store.forget, job.job_id)
         self._unkept.pop(job.job_id, None)
         self._jobs.pop(job.job_id, None)
-
-    async def spent(self, caller: Caller) -> Spending:
-        """What a client has used today."""
-        return await self._store.do(Store.spent, caller.name)
 
     async def drain(self) -> None:
         """Take no further job, begin no further episode, and wait for those in flight."""
@@ -347,11 +346,6 @@ class Jobs:
                 "end, or cancel one",
                 retry_after_s=10,
             )
-
-    async def _check_day(self, caller: Caller, *, episodes: int) -> None:
-        with storing():
-            spent = await self._store.do(Store.spent, caller.name)
-        check_day(caller, spent, episodes)
 
     # --- playing ------------------------------------------------------------------------------
 
@@ -475,8 +469,9 @@ class Jobs:
                 await self._end(job, "expired", Fault(code="lease_expired", message=message))
             elif job.running:
                 if name not in over_quota:
-                    spent = await self._store.do(Store.spent, name)
-                    over_quota[name] = used_up(job.caller, spent, 0)
+                    over_quota[name] = used_up(
+                        job.caller, await self._accounts.spent(job.caller), 0
+                    )
                 if (quota := over_quota[name]) is not None:
                     message = f"your quota of {quota} a day is used up"
                     await self._end(job, "failed", Fault(code="quota_used_up", message=message))

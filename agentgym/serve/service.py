@@ -39,13 +39,14 @@ class Service:
         self.store = Store(config.store)
         self.pools = Pools(self.store, config.allowed)
         self.metrics = EngineMetrics(labels=("client", "env"))
-        self.engines = Engines(config, self.pools, self.metrics)
-        self.jobs = Jobs(config, self.store, self.engines, self.pools)
+        self.accounts = Accounts(self.store)
+        self.engines = Engines(config, self.pools, self.metrics, accounts=self.accounts)
+        self.jobs = Jobs(config, self.store, self.engines, self.pools, self.accounts)
         self.sessions = Sessions(
             config.sessions,
             allowed=config.allowed,
             roles=config.roles,
-            accounts=Accounts(self.store),
+            accounts=self.accounts,
         )
         self.ready = False
         """Whether it serves."""
@@ -64,6 +65,7 @@ class Service:
             self.ready = False
             await self.engines.aclose()
             await self.pools.aclose()
+            await self.accounts.write()
             self.store.close()
 
     async def drain(self) -> None:
@@ -79,7 +81,7 @@ class Service:
 
     async def status(self, caller: Caller) -> ServiceStatus:
         """How it is doing, as far as it is the caller's."""
-        spent = await self.jobs.spent(caller)
+        spent = await self.accounts.spent(caller)
         mine = [job for job in self.jobs.of(caller) if job.running]
         return ServiceStatus(
             version=agentgym.__version__,

@@ -59,6 +59,9 @@ class Spending:
             self.episodes + other.episodes, self.tokens + other.tokens, self.usd + other.usd
         )
 
+    def __sub__(self, other: Spending) -> Spending:
+        return self + Spending(-other.episodes, -other.tokens, -other.usd)
+
 
 @dataclass(frozen=True)
 class Standing:

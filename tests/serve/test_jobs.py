@@ -15,6 +15,7 @@ from agentgym.serve.config import Keeping
 from agentgym.serve.job import Job
 from agentgym.serve.store import Store
 from agentgym.testing.envs import CounterEnv
+from agentgym.testing.quirky import Reply
 from agentgym.trace import Trace
 from agentgym.types import Task
 
@@ -526,6 +527,28 @@ async def test_used_up_tokens_end_running_jobs(policy):
         assert told["state"] == "failed"
         assert told["error"]["code"] == "quota_used_up"
         status, told = await client.ask("POST", "/v1/jobs", {**_job_of(policy)})
+        assert (status, told["error"]["code"]) == (429, "quota_used_up")
+
+
+async def test_what_cancelled_episodes_had_cost_counts_against_the_quota(policy):
+    tokens = Tokens({MINE: Caller("me", Quota(tokens_per_day=100))})
+    second_turn = asyncio.Event()
+    play = policy.replies[0]
+
+    def slow_in_the_end(body):
+        if len(body["messages"]) > 2:
+            second_turn.set()
+            return Reply(body=play(body), delay_s=60)
+        return play(body)
+
+    policy.replies = [slow_in_the_end]
+    async with serving(tokens=tokens) as server, Client(server.url, MINE) as client:
+        for _ in range(4):  # of one turn each, of 25 tokens
+            job_id = await client.submit(policy.url, episodes={"seeds": [1]})
+            await second_turn.wait()
+            second_turn.clear()
+            await client.ask("POST", f"/v1/jobs/{job_id}/cancel")
+        status, told = await client.ask("POST", "/v1/jobs", job(policy.url))
         assert (status, told["error"]["code"]) == (429, "quota_used_up")
 
 
