@@ -8,9 +8,9 @@ Whoever can speak to one URL only gets a single server with all slots of the fle
 routing there is. TRL's loops work on token ids, and render and parse chat templates; they write no
 traces. verifiers runs in a virtual environment of its own:
 
-    python -m venv /tmp/peers
-    /tmp/peers/bin/pip install verifiers==0.4.0 -e .
-    python benchmarks/side_by_side.py --verifiers-python /tmp/peers/bin/python
+    python -m venv peers
+    peers/bin/pip install verifiers==0.4.0 -e .
+    python benchmarks/side_by_side.py --verifiers-python peers/bin/python
 
 It takes about five minutes on two cores.
 """

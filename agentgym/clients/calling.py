@@ -15,6 +15,7 @@ import os
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Attempt:
         return self.streamed
 
 
-class CallingClient(Generic[Seat]):
+class CallingClient(ABC, Generic[Seat]):
     """A `ModelClient` without its servers.
 
     Args:
@@ -196,10 +197,11 @@ class CallingClient(Generic[Seat]):
 
     # --- what the servers are -----------------------------------------------------------------
 
+    @abstractmethod
     def _ticket(self) -> int:
         """A place in the queue of calls, kept over a call's attempts."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _enter(self, call: Call, prompt_tokens: int, limit: float) -> Seat:
         """Wait for leave to send a request.
 
@@ -208,15 +210,14 @@ class CallingClient(Generic[Seat]):
             prompt_tokens: As estimated.
             limit: The most tokens of output; infinite if there is no limit.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _leave(self, seat: Seat) -> None:
         """The request is over, however it ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _server(self, seat: Seat) -> Transport:
         """Where the request goes."""
-        raise NotImplementedError
 
     def _sending(self, seat: Seat, scope: asyncio.Timeout) -> None:
         """The request is about to be sent; `scope` ends it."""
@@ -225,21 +226,21 @@ class CallingClient(Generic[Seat]):
         """Why the request was ended by its scope, if not by its time-out."""
         return None
 
+    @abstractmethod
     def _answered(self, seat: Seat, completion: Completion) -> Completion:
         """Take note of an answer; returns it, perhaps with more about where it is from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failed(self, seat: Seat, failure: BadReply) -> None:
         """Take note of a request that wasn't answered."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _go_on(self, call: Call, failure: BadReply) -> None:
         """Wait until a call that failed is to be tried again.
 
         Raises:
             EndpointError: If it isn't.
         """
-        raise NotImplementedError
 
     # --- one call -----------------------------------------------------------------------------
 
