@@ -9,10 +9,10 @@ further episode begins, and what has finished waits until there is room.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
 from typing import Literal, TypeAlias, cast
 
 from agentgym.redaction import Redactor
@@ -203,14 +203,13 @@ class Job:
         """Wait until something holds, or the time is up; the lease begins anew then."""
         self._waited_for += 1
         try:
-            async with asyncio.timeout(wait_s):
-                while not enough():
-                    await self._changed.wait()
-        except TimeoutError:
-            return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while not enough():
+                        await self._changed.wait()
+            self.touch()
         finally:
             self._waited_for -= 1
-            self.touch()
 
     # --- what moves it on ---------------------------------------------------------------------
 
@@ -243,7 +242,7 @@ class Job:
         keeping = asyncio.create_task(self._keep_all(finished))
         try:
             run = cast("AsyncGenerator[Trace]", engine.run(self._feed(), enough=enough))
-            async with aclosing(run) as traces:
+            async with contextlib.aclosing(run) as traces:
                 async for trace in traces:
                     finished.put_nowait(trace)
                     if keeping.done():

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from agentgym.serve.access import Caller, caller_of
@@ -35,6 +35,7 @@ from agentgym.serve.schema import (
 )
 
 Asking: TypeAlias = Annotated[Caller, Depends(caller_of)]
+T = TypeVar("T")
 JobId: TypeAlias = Annotated[str, Path(max_length=100, description="As `POST /v1/jobs` gave it.")]
 After: TypeAlias = Annotated[
     int, Query(ge=0, description="The cursor of the last trace you have; 0 for none.")
@@ -107,17 +108,19 @@ def job_router(jobs: Jobs, keeping: Keeping) -> APIRouter:
         return status_of(jobs.find(caller, job_id))
 
     @router.post("/{job_id}/episodes")
-    async def add(job_id: JobId, more: MoreEpisodes, caller: Asking) -> Room:
+    async def add(job_id: JobId, more: MoreEpisodes, caller: Asking, request: Request) -> Room:
         """Add episodes to an open job; may be repeated, and waits for the job to have room."""
         job = await jobs.add(caller, job_id, more)
         if not more.last:
-            await jobs.wait(job, lambda: job.room > 0 or not job.running, more.wait_s)
+            room = jobs.wait(job, lambda: job.room > 0 or not job.running, more.wait_s)
+            await _while_there(request, room)
         return Room(episodes=job.requested, room=job.room, state=job.state)
 
     @router.get("/{job_id}/traces", response_model=TracePage)
     async def traces(
         job_id: JobId,
         caller: Asking,
+        request: Request,
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=1000, description="Traces at most.")] = 100,
         wait_s: Annotated[
@@ -127,7 +130,8 @@ def job_router(jobs: Jobs, keeping: Keeping) -> APIRouter:
     ) -> Response:
         """Get finished episodes after a cursor; wait for one if there is none."""
         job = jobs.find(caller, job_id)
-        found = await jobs.traces(job, after=after, limit=limit, wait_s=wait_s)
+        asked = jobs.traces(job, after=after, limit=limit, wait_s=wait_s)
+        found = await _while_there(request, asked)
         cursor = found[-1][0] if found else after
         end = {
             "cursor": cursor,
@@ -169,6 +173,24 @@ def job_router(jobs: Jobs, keeping: Keeping) -> APIRouter:
 
 
 _AT_ONCE = 100
+
+
+async def _while_there(request: Request, answer: Coroutine[None, None, T]) -> T:
+    """Make an answer, unless the client goes away: it must not seem to be waiting for it."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    making, leaving = asyncio.create_task(answer), asyncio.create_task(gone())
+    try:
+        await asyncio.wait([making, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if making.done():
+            return await making
+        raise ServiceFault(HTTPStatus.BAD_REQUEST, "cut_off", "the request was cut off")
+    finally:
+        making.cancel()
+        leaving.cancel()
 
 
 def _items(found: Iterable[tuple[int, str]]) -> list[str]:

@@ -469,9 +469,8 @@ class Jobs:
                 await self._end(job, "expired", Fault(code="lease_expired", message=message))
             elif job.running:
                 if name not in over_quota:
-                    over_quota[name] = used_up(
-                        job.caller, await self._accounts.spent(job.caller), 0
-                    )
+                    spent = await self._accounts.spent(job.caller)
+                    over_quota[name] = used_up(job.caller, spent, 0)
                 if (quota := over_quota[name]) is not None:
                     message = f"your quota of {quota} a day is used up"
                     await self._end(job, "failed", Fault(code="quota_used_up", message=message))

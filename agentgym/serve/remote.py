@@ -38,7 +38,7 @@ from agentgym.rollout.retry import Retry
 from agentgym.rollout.status import EngineStatus, EpisodeCounts
 from agentgym.rollout.whereabouts import Whereabouts
 from agentgym.serve.remote_http import ServiceClient, error_of
-from agentgym.serve.schema import IDEMPOTENCY_HEADER, Fault, JobStatus, Room
+from agentgym.serve.schema import Fault, JobStatus, Room
 from agentgym.trace import SCHEMA_VERSION, Trace
 from agentgym.traces import TraceSink
 from agentgym.types import in_one_line
@@ -49,6 +49,7 @@ RemotePolicy: TypeAlias = Endpoint | Sequence[Endpoint] | str
 _POLL_S = 20.0
 _PAGE = 200
 _CHUNK = 1000
+_CHUNK_BYTES = 1024 * 1024
 _STATUS_EVERY_S = 2.0
 _CANCEL_S = 10.0
 
@@ -257,8 +258,9 @@ class _Run:
         body = {**fields, "open": not self._exhausted, "episodes": {"requests": first}}
         if not first and self._exhausted:
             return
-        key = {IDEMPOTENCY_HEADER: uuid.uuid4().hex}
-        answer = await self._http.ask("POST", "/jobs", body=body, headers=key)
+        # In the body: what stands between the two may pass on no header that it doesn't know.
+        body["idempotency_key"] = uuid.uuid4().hex
+        answer = await self._http.ask("POST", "/jobs", body=body)
         self.job = JobStatus.model_validate(answer)
         self._path = f"/jobs/{self.job.job_id}"
 
@@ -298,7 +300,12 @@ class _Run:
                 done(_trace(item["trace"], self._http.where))
                 cursor = item["cursor"]
             if page["over"]:
-                return Fault(**page["error"]) if page["error"] else None
+                break
+        if page["error"]:
+            return Fault(**page["error"])
+        if page["state"] == "cancelled" and not self.draining.is_set():
+            return Fault(code="cancelled", message="somebody else cancelled the job")
+        return None
 
     async def _feed(self) -> None:
         """Send the requests, as many at a time as the service has room for."""
@@ -323,7 +330,8 @@ class _Run:
     async def _take(self, count: int) -> list[dict[str, Any]]:
         """The next requests, as far as the source has them; waits for the first one."""
         chunk: list[dict[str, Any]] = []
-        while len(chunk) < count and not self._exhausted:
+        size = 0
+        while len(chunk) < count and size < _CHUNK_BYTES and not self._exhausted:
             if not await self._is_there(wait=not chunk):
                 break
             assert self._coming is not None
@@ -331,6 +339,7 @@ class _Run:
             self._exhausted = request is None
             if request is not None:
                 chunk.append(request.model_dump(mode="json", exclude_defaults=True))
+                size += len(json.dumps(chunk[-1]))
             self._taken += request is not None
             self._exhausted = self._exhausted or self._taken == self.total
         self._exhausted = self._exhausted or self.draining.is_set()

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "AGENTGYM_SERVICE_TOKEN"
 
 _PASSING = (429, 502, 503, 504, 507)
+_NOT_THE_SERVICES = "http"
+"""The code of a refusal by something else, such as a proxy whose service restarts."""
 _BUSY = "busy"  # a session, with a request that somebody gave up waiting for
 _QUIET_ATTEMPTS = 2
 _FIRST_PAUSE_S = 0.1
@@ -110,7 +112,6 @@ class ServiceClient:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, Any] | None = None,
         wait_s: float = 0.0,
-        headers: Mapping[str, str] | None = None,
         reconnect_s: float | None = None,
     ) -> Any:
         """Send a request until it is answered.
@@ -121,7 +122,6 @@ class ServiceClient:
             body: JSON.
             query: Query parameters.
             wait_s: For how long the service may hold the answer back, seconds.
-            headers: Further headers.
             reconnect_s: In place of the client's.
 
         Returns:
@@ -137,7 +137,7 @@ class ServiceClient:
         while True:
             attempts += 1
             try:
-                return await self._once(method, path, body, query, wait_s, headers)
+                return await self._once(method, path, body, query, wait_s)
             except _Passing as passing:
                 waited_s = self._clock() - started
                 left_s = patience_s - waited_s - (passing.retry_after_s or 0.0)
@@ -162,7 +162,6 @@ class ServiceClient:
         body: Mapping[str, Any] | None,
         query: Mapping[str, Any] | None,
         wait_s: float,
-        headers: Mapping[str, str] | None,
     ) -> Any:
         timeout = aiohttp.ClientTimeout(total=wait_s + _ANSWER_S, sock_connect=10)
         try:
@@ -171,7 +170,7 @@ class ServiceClient:
                 f"{self._root}{PREFIX}{path}",
                 json=body,
                 params=query,
-                headers={**self._headers(), **(headers or {})},
+                headers=self._headers(),
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
@@ -179,7 +178,8 @@ class ServiceClient:
                 if 200 <= response.status < 300:
                     return await _json(response) if data else None
                 fault = await _fault(response)
-                if response.status in _PASSING or fault.code == _BUSY:
+                between = response.status >= 500 and fault.code == _NOT_THE_SERVICES
+                if response.status in _PASSING or fault.code == _BUSY or between:
                     raise _Passing(fault, response.status, response.headers.get("Retry-After"))
                 raise error_of(fault, self.where, response.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -239,4 +239,4 @@ async def _fault(response: aiohttp.ClientResponse) -> Fault:
         return Fault(**(await response.json(content_type=None))["error"])
     except (ValueError, KeyError, TypeError):
         text = f"HTTP {response.status} from something that is no agentgym service"
-        return Fault(code="http", message=text)
+        return Fault(code=_NOT_THE_SERVICES, message=text)

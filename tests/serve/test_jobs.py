@@ -387,6 +387,22 @@ async def test_job_does_not_expire_while_somebody_waits_for_it(client, policy, w
     assert job.unseen_s < 40
 
 
+async def test_client_that_has_gone_waits_no_longer(client, policy, waited):
+    policy.gate = asyncio.Event()
+    job_id = await client.submit(policy.url, lease_s=50)
+    await in_flight(client, job_id, 3)
+    job = client.service.jobs._jobs[job_id]
+    waited.clear()
+    waiting = asyncio.create_task(client.ask("GET", f"/v1/jobs/{job_id}/traces?wait_s=60"))
+    await waited.wait()
+    waiting.cancel()
+    job.seen -= 51
+    async with asyncio.timeout(10):
+        while job.running:
+            await client.service.jobs.look_after_all()
+    assert job.state == "expired"
+
+
 async def test_ended_at_once_by_several_a_job_ends_once_and_keeps_nothing_after_its_end(
     client, policy, monkeypatch
 ):

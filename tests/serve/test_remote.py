@@ -18,6 +18,7 @@ from agentgym.rollout.plan import plan_requests
 from agentgym.serve import RemoteEngine, ServiceError
 from agentgym.serve.access import Caller, Tokens
 from agentgym.testing.envs import CounterEnv
+from agentgym.testing.faulty import FaultProxy
 from agentgym.testing.quirky import QuirkyServer, answer
 
 TOKEN = "a-token-0123456789"
@@ -343,6 +344,62 @@ async def test_restart_of_the_service_loses_and_doubles_nothing(policy, tmp_path
     assert len({trace.trace_id for trace in traces}) == 40
 
 
+async def _goes_wrong(*kinds, policy, runs):
+    """Jobs that a service has after runs through a proxy that breaks two calls of three."""
+    async with (
+        serving() as server,
+        FaultProxy(server.url, {kind: 0.66 / len(kinds) for kind in kinds}, delay_s=0) as proxy,
+        RemoteEngine(proxy.url, COUNTER, client=policy.endpoint) as engine,
+    ):
+        engine._http._sleep = lambda seconds: asyncio.sleep(0)
+        for _ in range(runs):
+            traces = await collected(engine, iter(requests(5)))
+            assert sorted(trace.seed for trace in traces) == list(range(5))
+        return len(server.service.jobs._jobs)
+
+
+async def test_answer_that_is_lost_makes_no_second_job(policy):  # case E17
+    assert await _goes_wrong("lost", "cut", policy=policy, runs=5) == 5
+    assert policy.begun.total() == 25
+
+
+async def test_errors_of_what_stands_between_are_waited_out(policy):
+    assert await _goes_wrong("error", "busy", "reset", policy=policy, runs=5) == 5
+
+
+@pytest.mark.parametrize("drained", [True, False])
+async def test_job_that_somebody_else_cancels_does_not_look_whole(policy, drained):
+    policy.gate = asyncio.Event()
+    async with (
+        serving() as server,
+        RemoteEngine(server.url, COUNTER, client=policy.endpoint) as engine,
+    ):
+        run = asyncio.create_task(collected(engine, requests(10)))
+        await policy.asked.wait()
+        (job,) = server.service.jobs._jobs.values()
+        if drained:
+            engine.drain()
+            await job.wait(lambda: job.ending is not None, 10)
+        await server.service.jobs.cancel(job)
+        if drained:
+            assert await run == []
+        else:
+            with pytest.raises(ServiceError, match="somebody else cancelled"):
+                await run
+    policy.gate.set()
+
+
+async def test_long_requests_are_sent_in_parts(policy, monkeypatch):
+    monkeypatch.setattr("agentgym.serve.remote._CHUNK_BYTES", 50_000)
+    config = config_for_tests(max_body_bytes=100_000)
+    async with (
+        serving(config) as server,
+        RemoteEngine(server.url, COUNTER, client=policy.endpoint) as engine,
+    ):
+        wanted = requests(20, group="a name of many bytes " * 500)
+        assert len(await collected(engine, wanted)) == 20
+
+
 async def test_client_that_dies_has_its_work_stopped(policy):
     policy.gate = asyncio.Event()
     async with serving() as server:
@@ -354,7 +411,9 @@ async def test_client_that_dies_has_its_work_stopped(policy):
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
         job.seen -= 31
-        await server.service.jobs.look_after_all()
+        async with asyncio.timeout(10):
+            while job.running:  # until the service sees that the connection is gone
+                await server.service.jobs.look_after_all()
         assert job.state == "expired"
         assert server.service.engines.stages.taken.total() == 0
         await engine.aclose()
