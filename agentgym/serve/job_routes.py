@@ -52,8 +52,10 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     404: {"model": FaultBody, "description": "There is no such thing, or it isn't yours."},
     409: {"model": FaultBody, "description": "It contradicts what was sent before."},
     413: {"model": FaultBody, "description": "The body is too large."},
+    415: {"model": FaultBody, "description": "The body doesn't say that it is JSON."},
     422: {"model": FaultBody, "description": "The request makes no sense."},
     429: {"model": FaultBody, "description": "Your quota is used up; see Retry-After."},
+    500: {"model": FaultBody, "description": "The service itself failed; its log has the cause."},
     503: {"model": FaultBody, "description": "The service is about to stop; see Retry-After."},
     507: {"model": FaultBody, "description": "The service's disk is full; nothing was kept."},
 }

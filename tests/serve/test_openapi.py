@@ -38,6 +38,13 @@ def test_every_operation_says_what_it_does_and_what_it_refuses(page):
     assert len(ids) == len(list(operations(page)))
 
 
+def test_jobs_say_every_refusal_there_is(page):
+    refusals = {"400", "401", "403", "404", "409", "413", "415", "422", "429", "500", "503", "507"}
+    for name, operation in operations(page):
+        if "/jobs" in name or "/policies" in name:
+            assert refusals <= set(operation["responses"]), name
+
+
 def test_every_path_is_versioned_but_health(page):
     odd = [path for path in page["paths"] if not path.startswith("/v1/")]
     assert sorted(odd) == ["/healthz", "/metrics", "/readyz"]
