@@ -238,7 +238,9 @@ class _Call:
                 unwanted(result)
                 return True
 
-            _start(work, "agentgym-unwanted")
+            # In a new thread, since `start` waits until it runs: left to one that waits, it might
+            # still be to do when the engine has closed everything else.
+            _Worker().begin(work, "agentgym-unwanted")
 
 
 def _grant(future: asyncio.Future[None]) -> None:
