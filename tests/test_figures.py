@@ -52,3 +52,26 @@ def test_the_webshop_card_quotes_the_speed_benchmark() -> None:
         assert float(original) == steps[name]["original_per_s"]
         assert int(here.replace(",", "")) == steps[name]["per_s"]
         assert int(ratio.replace(",", "")) == round(steps[name]["ratio"])
+
+
+def test_the_readme_quotes_the_engines_side_by_side() -> None:
+    rows = _result("side_by_side.json")["contestants"]
+    quoted = {
+        "aiohttp loop by hand, no traces, no retries": "aiohttp loop, by hand",
+        "agentgym, verdicts and traces included": "**agentgym**",
+        "TRL 1.16, asynchronous worker": "TRL 1.16, async worker",
+        "openai SDK in a loop": "openai SDK loop",
+        "verifiers 0.4, evaluation": "verifiers 0.4, evaluation",
+    }
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for shown, name in quoted.items():
+        cpu, over = rows[name]["cpu_ms_per_turn"], rows[name]["over_bound"]
+        assert f"| {shown} | {cpu:.2f} ms | {over:.2f} × |" in readme
+
+
+def test_what_the_readme_says_of_the_engine_was_measured() -> None:
+    runs = _result("fleet.json")["runs"]
+    alike = [run for run in runs if run["fleet"].isdigit() and run["routing"] == "balanced"]
+    assert {run["replicas"] for run in alike} == {1, 4, 16}
+    assert all(run["ratio"] <= 1.05 for run in alike)
+    assert round(_result("judge_overlap.json")["hidden_share"], 2) == 0.97
