@@ -72,6 +72,7 @@ class Threads:
         *,
         name: str = "agentgym-blocking",
         unwanted: Callable[[T], object] | None = None,
+        begun: Callable[[], object] | None = None,
     ) -> T:
         """Run a blocking function in a thread, with the caller's context variables.
 
@@ -82,6 +83,7 @@ class Threads:
             name: The thread's, meanwhile.
             unwanted: Gets a result that comes too late, to free what it holds; also runs in a
                 thread.
+            begun: Called once a thread has it, after which it runs to its end.
 
         Raises:
             EnvFault: If too many calls have been left behind and still go on.
@@ -97,6 +99,8 @@ class Threads:
         except RuntimeError as error:  # the system has no more
             self.over(holds_place=not nested, was_abandoned=False)
             raise EnvFault(f"no thread could be started: {error}") from error
+        if begun is not None:
+            begun()
         try:
             assert call.future is not None
             result: T = await call.future
@@ -203,8 +207,11 @@ class _Call:
             was_abandoned = self in _left_behind
             _left_behind.discard(self)
         self._threads.over(holds_place=self._holds_place, was_abandoned=was_abandoned)
-        with suppress(RuntimeError):  # the loop was closed meanwhile
+        try:
             self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:  # the loop was closed meanwhile, with whoever waited
+            self.future = None
+            self._settle()
         return not was_abandoned
 
     def _settle(self) -> None:
@@ -336,6 +343,8 @@ async def in_thread(
     *,
     name: str = "agentgym-blocking",
     unwanted: Callable[[T], object] | None = None,
+    begun: Callable[[], object] | None = None,
 ) -> T:
     """`Threads.run` on the threads in use, or on those that the whole process shares."""
-    return await (_current.get() or _shared).run(function, name=name, unwanted=unwanted)
+    threads = _current.get() or _shared
+    return await threads.run(function, name=name, unwanted=unwanted, begun=begun)

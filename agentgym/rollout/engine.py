@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
-from weakref import WeakKeyDictionary
 
 import agentgym
 from agentgym.client import Endpoint, ModelClient, SamplingParams
@@ -134,7 +133,7 @@ class Engine:
             journal=journal,
             retry=retry,
         )
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
+        self._by_loop: dict[asyncio.AbstractEventLoop, _OnLoop] = {}
 
     async def run(
         self, requests: Requests, *, enough: Enough | None = None
@@ -149,34 +148,38 @@ class Engine:
                 begun, and it begins when there is room: fewer than `Limits.backlog` episodes wait
                 for a verdict, and as many traces to be read here.
             enough: When to end before all of them are over. What hasn't begun by then isn't taken
-                from `requests`, so that an iterator can be gone on with.
+                from `requests`, so that an iterator can be gone on with. An asynchronous one is
+                cancelled if it is waiting for its next then, which is the end of a generator; one
+                to go on with needs an `__anext__` that may be cancelled, as of a queue.
 
         Yields:
             Traces in the order in which the episodes finish; with `enough`, those of a group
             together. An episode that fails is a trace with a failure class.
 
         Raises:
-            AgentGymError: If no env can be made as configured, or a model it names needs a key that
-                isn't there.
+            AgentGymError: If no env can be made as configured, a model it names needs a key that
+                isn't there, or something else than an `EpisodeRequest` is requested.
             RolloutStopped: If too many episodes fail, an endpoint refuses the caller (wrong key,
                 no credit, budget used up), a replay misses, or a canary that may finds drift.
             TraceError: If the writer can't write.
         """
         check_keys(self._source.env_kwargs)
+        await self._leave_closed_loops()
         here = self._here()
         run = Run(
             self._backend(), self._setting, self._observer, writer=self._writer, enough=enough
         )
-        carried, here.carried = here.carried, []
+        run.begin(requests, here.carried)
+        here.carried = []
         here.runs.add(run)
-        run.begin(requests, carried)
         try:
             while (trace := await run.outbox.take()) is not None:
                 yield trace
             run.end()
         finally:
             here.runs.discard(run)
-            here.carried += await run.leave()
+            carried = await run.leave()
+            here.carried += carried
 
     def run_blocking(self, requests: Requests) -> list[Trace]:
         """`run`, to completion, from plain code and from notebooks.
@@ -206,7 +209,7 @@ class Engine:
     @property
     def carried(self) -> tuple[EpisodeRequest, ...]:
         """Episodes of earlier runs that go on in the background; the next run yields them."""
-        states = list(self._by_loop.values())
+        states = [here for loop, here in list(self._by_loop.items()) if not loop.is_closed()]
         return tuple(r for here in states for run in here.carried for r in run.requests_out)
 
     async def aclose(self) -> None:
@@ -236,6 +239,12 @@ class Engine:
 
     async def _collect(self, requests: Requests) -> list[Trace]:
         return [trace async for trace in self.run(requests)]
+
+    async def _leave_closed_loops(self) -> None:
+        """Close what was kept on event loops that are gone; every `asyncio.run` makes a new one."""
+        for loop in [loop for loop in list(self._by_loop) if loop.is_closed()]:
+            if (there := self._by_loop.pop(loop, None)) is not None:
+                await there.backend.aclose()
 
     def _here(self) -> _OnLoop:
         loop = asyncio.get_running_loop()

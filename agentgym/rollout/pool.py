@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import gymnasium
@@ -169,6 +170,8 @@ class EnvPool:
         self._source = source
         self._close_timeout_s = close_timeout_s
         self._idle: list[EnvHandle] = []
+        self._late: set[asyncio.Future[None]] = set()
+        """Done when an environment that is being made is closed, if nobody takes it."""
         self._first = asyncio.Lock()
         self._first_alone = True
         self._made = 0
@@ -204,7 +207,23 @@ class EnvPool:
         return self._idle.pop() if self._idle else await self._make()
 
     async def _make(self) -> EnvHandle:
-        env = await in_thread(self._source.make, unwanted=_close_late)
+        loop = asyncio.get_running_loop()
+        gone = loop.create_future()
+        gone.add_done_callback(self._late.discard)
+
+        def make() -> gymnasium.Env[Any, Any]:
+            try:
+                return self._source.make()
+            except BaseException:
+                _tell(loop, gone)
+                raise
+
+        def close_late(env: gymnasium.Env[Any, Any]) -> None:
+            _close_late(env)
+            _tell(loop, gone)
+
+        env = await in_thread(make, unwanted=close_late, begun=lambda: self._late.add(gone))
+        self._late.discard(gone)
         self._made += 1
         self._first_alone = False
         return EnvHandle(env)
@@ -227,10 +246,17 @@ class EnvPool:
             logger.warning("an env is left open: %s", error)
 
     async def aclose(self) -> None:
-        """Close all idle environments, and those in use once they come back."""
+        """Close all idle environments, and those in use once they come back.
+
+        Those that are still being made, for episodes that were cancelled, are waited for as long
+        as closing may take.
+        """
         self._closed = True
         idle, self._idle = self._idle, []
         await asyncio.gather(*(self.discard(handle) for handle in idle))
+        here = asyncio.get_running_loop()
+        if late := [gone for gone in self._late if gone.get_loop() is here]:
+            await asyncio.wait(late, timeout=self._close_timeout_s)
 
 
 def _parts(result: Any, method: str, names: str) -> tuple[Any, ...]:
@@ -269,6 +295,11 @@ def _layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
     while isinstance(env, gymnasium.Wrapper):
         env = env.env
         yield env
+
+
+def _tell(loop: asyncio.AbstractEventLoop, gone: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # the loop was closed meanwhile
+        loop.call_soon_threadsafe(gone.set_result, None)
 
 
 def _close_late(env: gymnasium.Env[Any, Any]) -> None:

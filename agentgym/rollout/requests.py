@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from pydantic import BaseModel
+
+from agentgym.errors import ConfigError
 from agentgym.rollout.request import EpisodeRequest
 
 Requests: TypeAlias = Iterable[EpisodeRequest] | AsyncIterable[EpisodeRequest]
@@ -18,6 +21,9 @@ class Source:
     Args:
         first: Come before the others.
         requests: Of either kind; taken from only as far as they are needed.
+
+    Raises:
+        ConfigError: If they are neither; so does whatever takes from them, if one is no request.
     """
 
     def __init__(self, first: Sequence[EpisodeRequest], requests: Requests) -> None:
@@ -27,6 +33,11 @@ class Source:
         self._waiting: AsyncIterator[EpisodeRequest] | None = None
         if isinstance(requests, AsyncIterable):
             self._waiting = aiter(requests)
+        elif _is_one_thing(requests):
+            raise ConfigError(
+                f"requests must be a list of EpisodeRequest, or another iterable, "
+                f"got {requests!r:.200}"
+            )
         else:
             self._ready = iter(requests)
 
@@ -48,9 +59,12 @@ class Source:
         if self._is_over:
             return None
         if self._ready is not None:
-            return next(self._ready, None)
+            return self._take(self._ready)
         assert self._waiting is not None
-        return await anext(self._waiting, None)
+        try:
+            return _checked(await anext(self._waiting))
+        except StopAsyncIteration:
+            return None
 
     def take_ahead(self, missing: Counter[str], at_hand: EpisodeRequest | None) -> None:
         """Take all that makes the groups whole, and then nothing more, so that it is the caller's.
@@ -66,10 +80,29 @@ class Source:
         missing = Counter(missing)
         for request in (*([] if at_hand is None else [at_hand]), *self._ahead):
             _count(request, missing)
-        while missing and (request_ := next(self._ready, None)) is not None:
-            self._ahead.append(request_)
-            _count(request_, missing)
+        while missing and (next_one := self._take(self._ready)) is not None:
+            self._ahead.append(next_one)
+            _count(next_one, missing)
         self._is_over = True
+
+    def _take(self, ready: Iterator[EpisodeRequest]) -> EpisodeRequest | None:
+        for request in ready:
+            return _checked(request)
+        return None
+
+
+def _is_one_thing(given: object) -> bool:
+    """Whether it is no list of anything, though some such things can be iterated over."""
+    return not isinstance(given, Iterable) or isinstance(given, BaseModel | str | Mapping)
+
+
+def _checked(request: object) -> EpisodeRequest:
+    if isinstance(request, EpisodeRequest):
+        return request
+    raise ConfigError(
+        f"each request must be an EpisodeRequest, such as EpisodeRequest(seed=1) or "
+        f"EpisodeRequest(task_id=…), got {request!r:.200}"
+    )
 
 
 def _count(request: EpisodeRequest, missing: Counter[str]) -> None:

@@ -83,18 +83,23 @@ class Run:
         Args:
             requests: What to play.
             carried: Earlier runs that go on; what they finish is read here.
+
+        Raises:
+            ConfigError: If the requests are none; nothing has begun then.
         """
         first = [request for run in carried for request in run._unbegun]
         again = len(first) + sum(run._still_to_come for run in carried)
         total = len(requests) + again if isinstance(requests, Sized) else None
-        self._observer.begin(total, again=again)
         self._source = Source(first, requests)
+        self._observer.begin(total, again=again)
         before = [run._feeder for run in carried if run._feeder is not None]
         self._task = asyncio.create_task(self._play(before))
         self._members = [self, *carried]
         self._task.add_done_callback(self._tell_over)
         for member in carried:
             member._unbegun = []
+            if self._has_enough and self._carries:  # by what those before it had ready
+                continue
             member._reader = self
             unread, member._unread = member._unread, []
             self._receive(unread)
@@ -176,14 +181,15 @@ class Run:
 
     def _end_early(self) -> None:
         self._has_enough = True
-        for member in self._members:
-            if self._carries:
-                member._reader = None
-                member._carry_on()
-            else:
+        if not self._carries:
+            for member in self._members:
                 member._cut_short()
-        if self._carries:
-            self.outbox.close()
+            return
+        for member in self._members:  # if requests raise here, the error is still read
+            member._carry_on()
+        for member in self._members:
+            member._reader = None
+        self.outbox.close()
 
     def _tell_over(self, task: asyncio.Task[None]) -> None:
         """This member is over; whoever reads it must know."""

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from types import TracebackType
 
+from agentgym.errors import ConfigError
 from agentgym.rollout.limits import Limits
 from agentgym.trace import Stage
 
@@ -219,6 +220,7 @@ class Admission:
         self.waiting = 0
         """Requests that have been taken up and wait for a place."""
         self._places = Places(places)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def places(self) -> int:
@@ -235,7 +237,12 @@ class Admission:
         self._places.resize(places)
 
     async def acquire(self) -> None:
-        """Wait for a place."""
+        """Wait for a place.
+
+        Raises:
+            ConfigError: If episodes of another event loop have places.
+        """
+        self._stay_on_loop()
         self.waiting += 1
         try:
             while True:
@@ -251,6 +258,18 @@ class Admission:
     def release(self) -> None:
         """Give a place back."""
         self._places.release()
+
+    def _stay_on_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None and not self._loop.is_closed() and (self.taken or self.waiting):
+            raise ConfigError(
+                "stages: their slots are in use on another event loop, and waiting for one would "
+                "never end; run the engines that share them on one loop, or let them all use "
+                "run_blocking"
+            )
+        self._loop = loop
 
 
 class Stages:

@@ -710,8 +710,8 @@ async def test_env_that_is_ready_too_late_is_closed():
         def close(self) -> None:
             closed.set()
 
-    engine = Engine(Env, client=ScriptedClient(solve), limits=Limits(init_timeout_s=0.05))
-    (trace,) = await play(engine)
+    limits = Limits(init_timeout_s=0.05, cleanup_timeout_s=0.05)
+    (trace,) = await play(Engine(Env, client=ScriptedClient(solve), limits=limits))
     assert (trace.failure_class, trace.failed_stage) == ("infra", "init")
     late.set()
     await asyncio.to_thread(closed.wait, 30)

@@ -26,7 +26,7 @@ from rolling import (
 
 from agentgym.client import Endpoint
 from agentgym.clients import ScriptedClient
-from agentgym.errors import EndpointError, RolloutStopped, TraceError
+from agentgym.errors import ConfigError, EndpointError, RolloutStopped, TraceError
 from agentgym.rollout import Engine, Enough, EpisodeRequest, Limits, Retry
 from agentgym.rollout.enough import Shelf
 from agentgym.testing.envs import CounterEnv
@@ -37,17 +37,25 @@ CARRY = {"unfinished": "carry"}
 
 
 class Gate:
-    """A policy that answers episodes of chosen seeds at once, and the others when let."""
+    """A policy that answers episodes of chosen seeds at once, and the others when let.
 
-    def __init__(self, *, quick: Any = lambda seed: seed % 2 == 0) -> None:
+    At once is as soon as so many tasks have been asked about.
+    """
+
+    def __init__(self, *, quick: Any = lambda seed: seed % 2 == 0, together: int = 1) -> None:
         self.quick = quick
+        self.together = together
         self.open = asyncio.Event()
+        self.all_asked = asyncio.Event()
         self.asked: Counter[str] = Counter()
         self.cancelled = 0
 
     async def __call__(self, messages: Any, info: Any) -> Any:
         task = info["task_id"]
         self.asked[task] += 1
+        if len(self.asked) >= self.together:
+            self.all_asked.set()
+        await self.all_asked.wait()
         if not self.quick(int(task.rpartition("/")[2])):
             try:
                 await self.open.wait()
@@ -165,7 +173,7 @@ def test_shelf_gives_out_whole_groups_only():
 
 
 async def test_unfinished_episodes_are_cancelled_and_their_slots_free():
-    gate = Gate()
+    gate = Gate(together=8)
     maker = Maker()
     engine = Engine(maker, client=ScriptedClient(gate))
     await read(engine, tasks(*range(1, 9)), enough=Enough(episodes=4))
@@ -183,15 +191,21 @@ async def test_unfinished_episodes_are_cancelled_and_their_slots_free():
 
 
 async def test_what_had_finished_of_cut_groups_is_read_too(tmp_path):
-    async def policy(messages: Any, info: Any, sampling: Any) -> Any:
-        calls.append(1)
-        if len(calls) > 5:
+    asked: Counter[str] = Counter()
+    second_is_asked = asyncio.Event()
+
+    async def policy(messages: Any, info: Any) -> Any:
+        task = info["task_id"]
+        asked[task] += 1
+        if task == "counter/1" and asked[task] == 4:
+            await second_is_asked.wait()
+            await settle()  # so that the one of another group is over first
+        elif task == "counter/2" and asked[task] == 1:
+            second_is_asked.set()
+        elif task != "counter/1":
             await never()
-        if len(calls) == 4:
-            await settle()  # so that the fifth, of another group, is over first
         return SUBMIT
 
-    calls: list[int] = []
     with TraceWriter(tmp_path / "t.jsonl") as writer:
         engine = Engine(CounterEnv, client=ScriptedClient(policy), writer=writer)
         traces = await read(engine, groups(3, 4), enough=Enough(episodes=4))
@@ -329,7 +343,7 @@ async def test_carried_episodes_count_for_the_next_run_s_enough():
 
 
 async def test_closing_the_engine_cancels_what_is_carried():
-    gate = Gate()
+    gate = Gate(together=3)
     maker = Maker()
     engine = Engine(maker, client=ScriptedClient(gate))
     await read(engine, tasks(1, 2, 3), enough=Enough(episodes=1, **CARRY))
@@ -354,7 +368,7 @@ def test_engine_is_closed_from_another_loop_than_it_carries_on():
 
 
 async def test_leaving_the_next_run_early_cancels_what_is_carried_too():
-    gate = Gate()
+    gate = Gate(together=3)
     engine = Engine(CounterEnv, client=ScriptedClient(gate))
     await read(engine, tasks(1, 2, 3), enough=Enough(episodes=1, **CARRY))
     traces = engine.run(tasks(4))
@@ -399,6 +413,78 @@ async def test_error_in_the_next_run_stops_what_is_carried():
         await read(engine, tasks(4))
     assert gate.cancelled == 1
     assert engine.carried == ()
+    await engine.aclose()
+
+
+async def test_requests_that_raise_while_a_group_is_completed_end_the_run_with_their_error():
+    gate = Gate(together=2)
+
+    def requests() -> Any:
+        yield EpisodeRequest(task_id="counter/1", seed=1, group="g", group_size=3)
+        yield from tasks(*range(2, 20, 2))
+        raise ValueError("the database is gone")
+
+    limits = Limits(concurrency=2, init_concurrency=1)
+    engine = Engine(CounterEnv, client=ScriptedClient(gate), limits=limits)
+    with pytest.raises(ValueError, match="database is gone"):
+        async with asyncio.timeout(30):
+            await read(engine, requests(), enough=Enough(episodes=1, **CARRY))
+    assert engine.carried == ()
+    await engine.aclose()
+
+
+async def test_run_that_has_enough_at_once_leaves_what_others_finish_to_the_next():
+    """Of several carried runs, the first has all that is enough."""
+    letting: dict[str, asyncio.Event] = {}
+
+    async def policy(messages: Any, info: Any) -> Any:
+        task = info["task_id"]
+        if task not in ("counter/1", "counter/4"):
+            await letting.setdefault(task, asyncio.Event()).wait()
+        return SUBMIT
+
+    one = Enough(episodes=1, **CARRY)
+    engine = Engine(CounterEnv, client=ScriptedClient(policy))
+    got = ids(await read(engine, tasks(2, 3, 1), enough=one))
+    got += ids(await read(engine, tasks(5, 4), enough=one))
+    await until(lambda: len(letting) == 3)
+    letting["counter/5"].set()
+    await settle(300)
+    async for trace in engine.run([], enough=one):
+        got += ids([trace])
+        await settle(300)  # a reader that takes its time
+    assert sorted(got) == [1, 4, 5]
+    for event in letting.values():
+        event.set()
+    await settle(300)
+    assert ids(await read(engine, [])) == [2, 3]
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(
+    ("requests", "told"),
+    [
+        (5, "must be a list of EpisodeRequest"),
+        (EpisodeRequest(seed=1), "must be a list of EpisodeRequest"),
+        ("counter/1", "must be a list of EpisodeRequest"),
+        (["counter/1"], r"such as EpisodeRequest\(seed=1\)"),
+        ([None], "each request must be an EpisodeRequest"),
+        ([{"seed": 1}], "each request must be an EpisodeRequest"),
+    ],
+)
+async def test_what_is_no_request_is_a_clear_error(requests, told):
+    with pytest.raises(ConfigError, match=told):
+        await read(Engine(CounterEnv, client=submits()), requests)
+
+
+async def test_run_that_cannot_begin_costs_nothing_that_is_carried():
+    gate = Gate(together=2)
+    engine = Engine(CounterEnv, client=ScriptedClient(gate))
+    await read(engine, tasks(1, 2), enough=Enough(episodes=1, **CARRY))
+    with pytest.raises(ConfigError):
+        await read(engine, 5)
+    gate.open.set()
+    assert ids(await read(engine, [])) == [1]
     await engine.aclose()
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 from typing import Any
 
 import pytest
-from rolling import ADD, SUBMIT, Hooked, RankingJudge, groups, read, singles, submits
+from rolling import (
+    ADD,
+    SUBMIT,
+    Hooked,
+    Maker,
+    RankingJudge,
+    groups,
+    read,
+    settle,
+    singles,
+    submits,
+)
 
 from agentgym.clients import ScriptedClient
 from agentgym.rollout import Engine, Limits, Retry
@@ -154,6 +167,63 @@ async def test_waiting_for_the_first_env_is_nobodys_time():
     pool_time = Engine(make, client=submits(), limits=limits)
     traces = await read(pool_time, singles(4))
     assert all(trace.scored for trace in traces)
+
+
+async def test_env_still_being_made_for_a_cancelled_episode_is_closed_with_the_engine():
+    making, let_go = threading.Event(), threading.Event()
+    maker = Maker()
+
+    def make() -> Hooked:
+        making.set()
+        let_go.wait(30)
+        return maker()
+
+    engine = Engine(make, client=submits())
+    reading = asyncio.create_task(read(engine, singles(1)))
+    await asyncio.to_thread(making.wait, 30)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    closing = asyncio.create_task(engine.aclose())
+    await settle()
+    assert not closing.done()
+    let_go.set()
+    await closing
+    assert maker.made
+    assert maker.all_closed
+
+
+def test_env_that_is_ready_after_its_loop_was_closed_is_closed():
+    making, let_go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Env(CounterEnv):
+        def __init__(self) -> None:
+            making.set()
+            let_go.wait(30)
+            super().__init__()
+
+        def close(self) -> None:
+            closed.set()
+
+    async def give_up() -> None:
+        engine = Engine(Env, client=submits())
+        reading = asyncio.create_task(read(engine, singles(1)))
+        await asyncio.to_thread(making.wait, 30)
+        reading.cancel()
+
+    asyncio.run(give_up())
+    let_go.set()
+    assert closed.wait(30)
+
+
+def test_engine_closes_what_it_kept_on_event_loops_that_are_gone():
+    maker = Maker()
+    engine = Engine(maker, client=submits())
+    asyncio.run(read(engine, singles(1)))
+    gc.collect()
+    asyncio.run(read(engine, singles(1)))
+    assert [env.closed for env in maker.made] == [True, False]
+    engine.close()
+    assert maker.all_closed
 
 
 async def test_first_env_that_is_never_ready_holds_up_nobody_else():

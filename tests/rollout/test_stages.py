@@ -26,6 +26,7 @@ from rolling import (
 
 import agentgym.rollout.leash as leash
 from agentgym.clients import ScriptedClient
+from agentgym.errors import ConfigError
 from agentgym.rollout import Engine, Limits, Stages
 from agentgym.rollout.outbox import Outbox
 from agentgym.rollout.stages import Admission, StageSlots
@@ -237,6 +238,26 @@ async def test_fan_out_of_a_judge_keeps_to_its_own_limit():
 
 
 # --- several engines --------------------------------------------------------------------------
+
+
+async def test_engines_on_several_loops_cannot_share_slots():
+    """Who waits on one loop is never told what another frees."""
+    entered = asyncio.Event()
+
+    async def policy(messages: Any) -> Any:
+        entered.set()
+        await never()
+
+    stages = Stages(Limits())
+    here = Engine(CounterEnv, client=ScriptedClient(policy), stages=stages)
+    reading = asyncio.create_task(read(here, singles(1)))
+    await entered.wait()
+    there = Engine(CounterEnv, client=submits(), stages=stages)
+    with pytest.raises(ConfigError, match="another event loop"):
+        await asyncio.to_thread(there.run_blocking, singles(1))
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert len(await asyncio.to_thread(there.run_blocking, singles(1))) == 1, "one after the other"
 
 
 async def test_engines_that_share_stages_share_their_slots():
