@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agentgym.types import Record
 
@@ -20,7 +20,8 @@ class EpisodeRequest(Record):
     seed: int | None = Field(default=None, ge=0)
     """Fixes the env's draws and, with `sample`, every sampling seed; None draws one."""
     group: str | None = None
-    """Shared by the rollouts of one task that are compared with each other."""
+    """Shared by the rollouts of one task that are compared with each other; they need its `task_id`
+    or one `seed`."""
     group_size: int | None = Field(default=None, ge=1)
     """Rollouts of the group in this run. A judge that compares them starts when so many are over;
     None: when no further episode is requested."""
@@ -29,6 +30,15 @@ class EpisodeRequest(Record):
     free_sample: int | None = Field(default=None, ge=0)
     """The first sample number of the task that nobody has had, for replacements of rollouts that
     fail; None: the one after those of the group."""
+
+    @model_validator(mode="after")
+    def _groups_share_a_task(self) -> EpisodeRequest:
+        if self.group is not None and self.task_id is None and self.seed is None:
+            raise ValueError(
+                "the rollouts of a group play one task: give them its task_id, or one seed that "
+                "draws it; otherwise each would draw its own"
+            )
+        return self
 
     def name(self, seed: int) -> str:
         """What the episode is called in recordings: the same whenever the same is asked for.

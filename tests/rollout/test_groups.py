@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agentgym.clients import ScriptedClient
 from agentgym.errors import EndpointError, JudgeError, SimulatorAbort
@@ -182,6 +183,13 @@ async def test_cancelled_batch_leaves_nobody_waiting():
         await anext(traces)
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert left == []
+
+
+def test_group_whose_rollouts_would_draw_different_tasks_is_refused():
+    with pytest.raises(ValidationError, match="give them its task_id, or one seed"):
+        EpisodeRequest(group="g", group_size=4)
+    for told in ({"task_id": "counter/1"}, {"seed": 1}):
+        assert EpisodeRequest(group="g", **told).group == "g"
 
 
 async def test_single_episode_is_no_group():
