@@ -182,6 +182,8 @@ class LiveProgress:
         from rich.progress import Progress as Bar
         from rich.text import Text
 
+        if self._live is not None:  # of another run at the same time
+            self._live.stop()
         self._figures = Figures(total)
         self._waiting = ""
         self._bar = Bar(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import threading
 import time
 from typing import Any
 
@@ -177,6 +178,20 @@ def test_live_bar_draws_and_stops(monkeypatch, capsys):
     progress.end()
     progress.end()
     assert "2/2" in capsys.readouterr().err
+
+
+def test_bar_of_a_second_run_at_the_same_time_takes_the_place_of_the_first(capsys):
+    before = set(threading.enumerate())
+    progress = LiveProgress()
+    progress.begin(2)
+    progress.begin(3)
+    progress.end()
+    progress.end()
+    redrawing = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in redrawing:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in redrawing)
+    assert "0/3" in capsys.readouterr().err
 
 
 def test_a_narrow_terminal_shows_the_bar_and_below_it_the_figures(monkeypatch, capsys):
