@@ -381,7 +381,9 @@ async def test_no_stage_holds_more_than_its_slots():
     maker = Maker(**{name: watch(name) for name in now})
     limits = Limits(concurrency=4, init_concurrency=2, eval_concurrency=3)
     await play(Engine(maker, client=ScriptedClient(solve), limits=limits), 40)
-    assert most == {"start": 2, "step": 4, "judge": 3}
+    slots = {"start": 2, "step": 4, "judge": 3}
+    assert all(most[name] <= slots[name] for name in slots)
+    assert most["judge"] == 3
     assert len(maker.made) <= 4 + 2
     assert all(env.closed for env in maker.made)
 
