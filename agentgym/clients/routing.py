@@ -113,6 +113,7 @@ class Router:
         """Give it no further request, for good."""
         with self.lock:
             replica.leaving = True
+            self._sessions.evict(replica)  # or their next calls would get in its line
             for waiter in list(replica.line):
                 replica.line.leave(waiter)
                 self._unbound.push(waiter)
@@ -122,8 +123,8 @@ class Router:
     def drop(self, replica: Replica) -> None:
         """Forget it; nothing is in flight there."""
         with self.lock:
-            self._replicas.pop(replica.name, None)
-            self._sessions.evict(replica)
+            if self._replicas.get(replica.name) is replica:  # rather than one that came since
+                del self._replicas[replica.name]
 
     async def idle(self, replica: Replica) -> None:
         """Wait until nothing is in flight at a server."""
@@ -225,7 +226,7 @@ class Router:
             self._waiting += 1
             waiter = Waiter(ticket, session, prompt_tokens=prompt_tokens, most_tokens=most_tokens)
             home = session.home if session is not None else None
-            if home is None or home.name in avoid or home.name not in self._replicas:
+            if home is None or home.name in avoid:
                 self._unbound.push(waiter)
             else:
                 home.line.push(waiter)

@@ -142,6 +142,14 @@ class Fleet(RuleBasedStateMachine):
         self.router.retire(going)
         self.settle()
 
+    @precondition(lambda self: self.leaving)
+    @rule(data=st.data())
+    def drop(self, data: Any) -> None:
+        """Perhaps with calls in flight: whoever waited for it to become idle gave up."""
+        going = self.leaving[data.draw(st.integers(0, len(self.leaving) - 1))]
+        self.router.drop(going)
+        self.settle()
+
     @precondition(lambda self: self.replicas)
     @rule(data=st.data(), paused=st.booleans())
     def pause_or_resume(self, data: Any, paused: bool) -> None:
@@ -215,6 +223,29 @@ class Fleet(RuleBasedStateMachine):
 
 TestFleet = Fleet.TestCase
 TestFleet.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+async def test_a_call_that_comes_while_its_full_server_leaves_is_served_by_the_next_free_one():
+    router, (home, other) = router_of(Clock(), 2, slots=1)
+    first, busy = await enter(router, "s"), await enter(router, None)
+    assert (first.replica, busy.replica) == (home, other)
+    router.retire(home)
+    call = asyncio.create_task(enter(router, "s", ticket=1))
+    await asyncio.sleep(0)
+    router.leave(first)
+    router.drop(home)
+    assert router.waiting == 1
+    router.leave(busy)
+    assert (await call).replica is other
+
+
+def test_who_is_dropped_twice_does_not_take_its_successor_along():
+    router, (gone,) = router_of(Clock(), 1)
+    router.retire(gone)
+    router.drop(gone)
+    router.add(successor := replica(0, Clock()))
+    router.drop(gone)
+    assert list(router) == [successor]
 
 
 # --- where to ---------------------------------------------------------------------------------
