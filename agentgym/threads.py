@@ -245,9 +245,7 @@ class _Call:
                 unwanted(result)
                 return True
 
-            # In a new thread, since `start` waits until it runs: left to one that waits, it might
-            # still be to do when the engine has closed everything else.
-            _Worker().begin(work, "agentgym-unwanted")
+            _start(work, "agentgym-unwanted")
 
 
 def _grant(future: asyncio.Future[None]) -> None:
@@ -263,6 +261,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
+        self._taken = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def begin(self, work: Callable[[], bool], name: str) -> None:
@@ -271,13 +270,17 @@ class _Worker:
         Raises:
             RuntimeError: If the system has no more threads.
         """
-        self.give(work, name)
         self._thread.start()
+        self.give(work, name)
 
     def give(self, work: Callable[[], bool], name: str) -> None:
-        """Do this next, under this name."""
+        """Do this next, under this name.
+
+        Returns when it is begun, as starting a thread does: so what is given first is begun first.
+        """
         self._thread.name = name
         self._given.put(work)
+        self._taken.acquire()
 
     def _run(self) -> None:
         while True:
@@ -287,6 +290,7 @@ class _Worker:
                 if self._is_over():
                     return
                 continue
+            self._taken.release()
             may_go_on = work()
             del work  # and with it, what it came to
             if not may_go_on:
