@@ -334,14 +334,10 @@ class BalancedClient(CallingClient[Seat]):
                 only=call.only_at,
             )
             call.seat = seat
-            try:
-                seat.permit = await seat.replica.limiter.paced(most)
-            except BaseException:
-                self._router.leave(seat)
-                raise
-            if seat.replica.is_up or call.only_at:
+            if self._router.may_send(seat, most, whatever_its_state=call.only_at is not None):
                 break
-            self._router.leave(seat)  # it was paused meanwhile
+            if self._router.away:
+                self._prober.tend()
         seat.sent_at = self._clock()
         seat.weight_version = seat.replica.weight_version
         return seat

@@ -168,6 +168,21 @@ class Limiter:
                 permit = self._leave_to_send(tokens)
         return permit
 
+    def permit(self, tokens: int = 0) -> Permit | None:
+        """Leave to send at once, with a slot; without it, nothing is sent until there is some.
+
+        For those who don't wait with a slot: they may be served elsewhere.
+
+        Args:
+            tokens: What the request will cost at most, input and output.
+        """
+        with self._lock:
+            permit = self._leave_to_send(tokens)
+            if isinstance(permit, Permit):
+                return permit
+            self._paused_until = self._clock() + permit
+            return None
+
     def answered(self, permit: Permit, *, tokens: int | None = None) -> None:
         """The server answered: allow a little more.
 

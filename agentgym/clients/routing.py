@@ -255,6 +255,27 @@ class Router:
         assert waiter.seat is not None
         return waiter.seat
 
+    def may_send(self, seat: Seat, tokens: int, *, whatever_its_state: bool = False) -> bool:
+        """Whether a call may use its seat now; if not, it is to look for another one.
+
+        A server that was paused or ejected meanwhile gets nothing, and one whose minute is full
+        gets nothing until it has room.
+
+        Args:
+            seat: The call's; given back if it can't be used.
+            tokens: What the request will cost at most, input and output.
+            whatever_its_state: Whether the server may be paused or ejected.
+        """
+        replica = seat.replica
+        with self.lock:
+            if replica.is_up or whatever_its_state:
+                seat.permit = replica.limiter.permit(tokens)
+                if seat.permit is not None:
+                    return True
+                self._is_away(replica)
+            self.leave(seat)
+            return False
+
     def leave(self, seat: Seat) -> None:
         """A request is over, however it ended."""
         with self.lock:

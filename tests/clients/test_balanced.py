@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from agentgym.client import Endpoint, ModelClient, SamplingParams
+from agentgym.client import Endpoint, ModelClient, RateLimits, SamplingParams
 from agentgym.clients import BalancedClient, sessions
 from agentgym.clients.reply import BadReply
 from agentgym.clients.scopes import Scopes
@@ -371,6 +371,57 @@ async def test_no_secret_of_any_replica_is_in_the_error(servers, make_client, mo
         await ask(client)
     assert "sk-test" not in str(caught.value)
     assert not any("sk-test" in str(status) for status in client.status())
+
+
+# --- pace -------------------------------------------------------------------------------------
+
+
+def paced_client(servers, *rates):
+    """A client whose sleeping takes no time, but moves its clock on; and that clock."""
+    now = [0.0]
+
+    async def sleep(seconds):
+        due = now[0] + seconds
+        await asyncio.sleep(0)
+        now[0] = max(now[0], due)
+
+    endpoints = [
+        Endpoint(base_url=server.url, model="m", rate=RateLimits(requests_per_minute=rate))
+        for server, rate in zip(servers, rates, strict=False)
+    ]
+    return BalancedClient(endpoints, clock=lambda: now[0], sleep=sleep), now
+
+
+async def test_calls_go_elsewhere_while_the_minute_of_their_server_is_full(servers):
+    client, now = paced_client(servers, 2, None)
+    client._prober._sleep = lambda seconds: asyncio.Event().wait()  # the minute doesn't pass
+    for session in ("one", "two", "three") * 4:
+        await ask(client, session)
+    assert [len(server.requests) for server in servers] == [2, 10, 0]
+    assert now == [0.0]
+    await client.remove(servers[0].url)
+    await client.aclose()
+
+
+async def test_calls_wait_for_their_turn_where_every_minute_is_full(servers):
+    client, now = paced_client(servers, 2, 1)
+    await asyncio.gather(*(ask(client, f"episode {k}") for k in range(10)))
+    assert sum(len(server.requests) for server in servers) == 10
+    assert 3 * 60 <= now[0] < 5 * 60  # three of them a minute
+    assert nothing_in_flight(client)
+    await client.aclose()
+
+
+async def test_a_server_whose_minute_is_full_leaves_at_once_with_calls_that_wait_for_it(servers):
+    client, _ = paced_client(servers, 1)
+    client._prober._sleep = lambda seconds: asyncio.Event().wait()
+    await ask(client, "episode")
+    calls = [asyncio.create_task(ask(client, "episode")) for _ in range(3)]
+    await until(lambda: client.waiting == 3)
+    client.add(Endpoint(base_url=servers[1].url, model="m"))
+    await client.remove(servers[0].url, drain=False)
+    assert {(await call).replica for call in calls} == {client.status()[0].name}
+    await client.aclose()
 
 
 # --- money ------------------------------------------------------------------------------------
