@@ -262,8 +262,12 @@ class BalancedClient(CallingClient[Seat]):
         errors = [error for error in found if error is not None]
         if errors and len(errors) == len(replicas):
             raise errors[0] if len(errors) == 1 else self._none_answers(0, {})
-        for error in errors:
-            logger.warning("%r goes on without a replica: %s", self, error)
+        for replica, error in zip(replicas, found, strict=True):
+            if error is not None:
+                logger.warning("%r goes on without a replica: %s", self, error)
+                self._router.eject(replica)
+        if self._router.away:
+            self._prober.tend()
 
     async def release(self, session: str) -> None:
         """Forget a session: where it is, and its reasoning."""
@@ -387,12 +391,17 @@ class BalancedClient(CallingClient[Seat]):
         One that is gone, or refuses, took nothing of the call, so the next one is not another try.
         """
         fault = fault_of(failure)
-        if call.only_at is not None or fault in ("request", "passing"):
-            return False
-        if self._clock() >= call.deadline:
+        if call.only_at is not None or fault == "passing" or self._clock() >= call.deadline:
             return False
         tried = {*call.tried, replica.name}
-        if not any(other.is_up and other.name not in tried for other in self._router):
+        others = [other for other in self._router if other.is_up and other.name not in tried]
+        if fault == "request":
+            # Either the request is wrong, or the server: it may have another model, or lack a flag.
+            if replica.is_proven or not any(other.is_proven for other in others):
+                return False
+            self._router.doubt(replica)
+            return True
+        if not others:
             return False
         if fault in ("gone", "refused") or call.seat.cut_because is not None:
             return True

@@ -186,6 +186,8 @@ class Replica:
         self.ejected = False
         self.suspect = False
         """Whether it may be dead; a probe will tell."""
+        self.is_proven = False
+        """Whether it has answered since it came, or came back."""
         self.strikes = 0
         self.probe_s = FIRST_PROBE_S
         """Pause before the next probe."""

@@ -146,7 +146,7 @@ class Router:
         with self.lock:
             if replica.ejected:
                 return
-            replica.ejected = True
+            replica.ejected, replica.is_proven = True, False
             logger.warning(
                 "replica %s is left out until it answers: %s", replica.name, replica.last_error
             )
@@ -154,6 +154,13 @@ class Router:
             self._sessions.evict(replica)  # their prefixes died with it, most likely
             self._serve_all()
             self._fail_if_hopeless()
+
+    def doubt(self, replica: Replica) -> None:
+        """It did what a server that is well doesn't do often; a few times in a row are too many."""
+        with self.lock:
+            replica.strikes += 1
+            if replica.strikes >= MOST_STRIKES:
+                self.eject(replica)
 
     def lives(self, replica: Replica) -> None:
         """It has answered a probe; if it was ejected, one request shows first whether it works."""
@@ -301,6 +308,7 @@ class Router:
         with self.lock:
             replica = seat.replica
             replica.answered += 1
+            replica.is_proven = True
             replica.strikes = 0
             replica.probe_s = FIRST_PROBE_S
             seconds = self._clock() - seat.sent_at
@@ -338,10 +346,8 @@ class Router:
             elif fault in ("gone", "refused"):
                 self.eject(replica)
             elif fault == "shaky" and seat.cut_because is None and not replica.ejected:
-                replica.strikes += 1
-                if replica.strikes >= MOST_STRIKES:
-                    self.eject(replica)
-                else:
+                self.doubt(replica)
+                if not replica.ejected:
                     replica.suspect = True
                     self._is_away(replica)
 

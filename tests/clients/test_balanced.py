@@ -373,6 +373,47 @@ async def test_no_secret_of_any_replica_is_in_the_error(servers, make_client, mo
     assert not any("sk-test" in str(status) for status in client.status())
 
 
+OTHER_MODEL = (400, {"error": {"message": "model m isn't what this server has"}})
+
+
+async def test_one_that_takes_no_request_that_others_take_is_left_out(servers, make_client):
+    servers[0].replies = [OTHER_MODEL]
+    client = make_client(2, max_concurrency=1)
+    client.pause(servers[0].url)
+    await ask(client)
+    client.resume(servers[0].url)
+    client.pause(servers[1].url)
+    with pytest.raises(EndpointError, match="isn't what this server has"):
+        await ask(client)  # nobody else to ask
+    client.resume(servers[1].url)
+    got = [await ask(client, f"episode {k}") for k in range(10)]
+    assert {completion.replica for completion in got} == {of(client, servers[1]).name}
+    assert of(client, servers[0]).state == "ejected"
+    assert len(servers[0].requests) <= 5
+
+
+async def test_a_wrong_request_does_not_count_against_servers_that_have_answered(
+    servers, make_client
+):
+    client = make_client(2)
+    for k in range(4):
+        await ask(client, f"episode {k}")
+    for server in servers:
+        server.replies = [OTHER_MODEL]
+    for k in range(4):
+        with pytest.raises(EndpointError, match="isn't what this server has"):
+            await ask(client, f"episode {k}")
+    assert {status.state for status in client.status()} == {"ready"}
+
+
+async def test_who_fails_the_preflight_is_left_out_whatever_it_said(servers, make_client):
+    servers[0].replies = [OTHER_MODEL]
+    client = make_client(2)
+    await client.preflight()
+    assert of(client, servers[0]).state == "ejected"
+    assert {(await ask(client, f"episode {k}")).attempts for k in range(4)} == {1}
+
+
 # --- pace -------------------------------------------------------------------------------------
 
 
