@@ -37,6 +37,9 @@ from agentgym.types import ToolSpec
 
 logger = logging.getLogger(__name__)
 
+_LONG_PAUSE_S = 60.0
+"""After which a fleet that is paused while calls wait may have been forgotten."""
+
 _OF_ALL: Final = (
     "model",
     "role",
@@ -86,6 +89,7 @@ class BalancedClient(CallingClient[Seat]):
         if not endpoints:
             raise ConfigError("a balanced client needs at least one replica, got none")
         self._tickets = itertools.count()
+        self._reminded_at = -math.inf
         self.changes = 0
         """How often `roster` has changed."""
         super().__init__(endpoints[0], rng=rng, sleep=sleep, clock=clock)
@@ -329,15 +333,21 @@ class BalancedClient(CallingClient[Seat]):
         most = prompt_tokens + (int(limit) if math.isfinite(limit) else 0)
         call.seat = None
         while True:
-            seat = await self._router.enter(
-                call.ticket,
-                call.session,
-                prompt_tokens=prompt_tokens,
-                most_tokens=limit,
-                avoid=call.tried,
-                only=call.only_at,
-            )
-            call.seat = seat
+            paused = self._router.is_paused
+            loop = asyncio.get_running_loop()
+            reminder = loop.call_later(_LONG_PAUSE_S, self._remind) if paused else None
+            try:
+                seat = call.seat = await self._router.enter(
+                    call.ticket,
+                    call.session,
+                    prompt_tokens=prompt_tokens,
+                    most_tokens=limit,
+                    avoid=call.tried,
+                    only=call.only_at,
+                )
+            finally:
+                if reminder is not None:
+                    reminder.cancel()
             if self._router.may_send(seat, most, whatever_its_state=call.only_at is not None):
                 break
             if self._router.away:
@@ -345,6 +355,13 @@ class BalancedClient(CallingClient[Seat]):
         seat.sent_at = self._clock()
         seat.weight_version = seat.replica.weight_version
         return seat
+
+    def _remind(self) -> None:
+        """Say that calls wait for a pause to end; they would for ever, without a time-out."""
+        if self._router.is_paused and self._clock() - self._reminded_at >= _LONG_PAUSE_S:
+            self._reminded_at = self._clock()
+            text = "%r is paused, and %d calls wait until resume() lets them go on"
+            logger.warning(text, self, self.waiting)
 
     def _leave(self, seat: Seat) -> None:
         self._router.leave(seat)

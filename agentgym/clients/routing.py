@@ -83,6 +83,12 @@ class Router:
         """Whether no server is there, or will be without a probe; paused ones will."""
         return not any(r.is_up or r.state == "paused" for r in self._replicas.values())
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether no server is given requests, and some of them only since they are paused."""
+        replicas = self._replicas.values()
+        return not any(r.is_up for r in replicas) and any(r.state == "paused" for r in replicas)
+
     # --- servers ------------------------------------------------------------------------------
 
     def add(self, replica: Replica) -> None:

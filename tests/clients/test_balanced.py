@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentgym.client import Endpoint, ModelClient, RateLimits, SamplingParams
-from agentgym.clients import BalancedClient, sessions
+from agentgym.clients import BalancedClient, balanced, sessions
 from agentgym.clients.reply import BadReply
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.transport import Transport
@@ -565,6 +565,20 @@ async def test_a_paused_fleet_is_waited_for_and_each_episode_finds_its_place_aga
     assert [(await call).replica for call in calls] == homes
 
 
+async def test_a_pause_that_calls_wait_long_for_is_told_once(
+    servers, make_client, monkeypatch, caplog
+):
+    monkeypatch.setattr(balanced, "_LONG_PAUSE_S", 0.01)
+    client = make_client()
+    client.pause()
+    calls = [asyncio.create_task(ask(client)) for _ in range(3)]
+    await until(lambda: bool(caplog.records))
+    client.resume()
+    await asyncio.gather(*calls)
+    (told,) = (record.message for record in caplog.records)
+    assert told.startswith("BalancedClient(model='m') is paused, and 3 calls wait until resume()")
+
+
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
@@ -685,7 +699,7 @@ async def test_sessions_that_nobody_releases_are_bounded(servers, make_client, m
 # --- loops, threads, processes ----------------------------------------------------------------
 
 
-def balanced(*servers):
+def client_of(*servers):
     return BalancedClient(
         [Endpoint(base_url=server.url, model="m", max_concurrency=2) for server in servers]
     )
@@ -694,7 +708,7 @@ def balanced(*servers):
 async def test_one_client_serves_several_threads_and_a_running_loop():
     """E10."""
     with QuirkyServer(answer()) as one, QuirkyServer(answer()) as two:
-        client = balanced(one, two)
+        client = client_of(one, two)
 
         async def several():
             return await asyncio.gather(*(ask(client, f"episode {k}") for k in range(10)))
@@ -710,7 +724,7 @@ async def test_one_client_serves_several_threads_and_a_running_loop():
 
 def test_a_loop_that_ends_with_calls_in_flight_leaves_none_behind():
     with QuirkyServer(Reply(hangs=True)) as server:
-        client = balanced(server)
+        client = client_of(server)
 
         async def abandoned():
             loop = asyncio.get_running_loop()
@@ -727,7 +741,7 @@ def test_a_loop_that_ends_with_calls_in_flight_leaves_none_behind():
 
 def test_a_dead_replica_is_probed_in_the_next_loop_if_the_first_has_ended():
     with QuirkyServer(answer()) as one, QuirkyServer(answer()) as two:
-        client = balanced(one, two)
+        client = client_of(one, two)
         asyncio.run(ask(client))
         replica = client._found(one.url)
         client._router.is_dead(replica, BadReply("gone", retryable=True, unreachable=True), "gone")
