@@ -275,6 +275,7 @@ class BalancedClient(CallingClient[Seat]):
 
     async def release(self, session: str) -> None:
         """Forget a session: where it is, and its reasoning."""
+        self._renewed()
         self._router.release(session)
         await super().release(session)
 
@@ -283,6 +284,7 @@ class BalancedClient(CallingClient[Seat]):
 
         Other loops' connections close with their loops. A closed client can be used again.
         """
+        self._renewed()
         await self._scopes.aclose()
         await self._prober.aclose()
         for replica in self._router:
@@ -303,12 +305,14 @@ class BalancedClient(CallingClient[Seat]):
         self._router.add(replica)
 
     def _found(self, name: str) -> Replica:
+        self._renewed()
         replica = self._router.get(name) or self._router.get(name_of(name))
         if replica is None:
             raise ConfigError(unknown_name("replica", name, [r.name for r in self._router]))
         return replica
 
     def _named(self, name: str | None) -> list[Replica]:
+        self._renewed()
         return list(self._router) if name is None else [self._found(name)]
 
     async def _greet(self, replica: Replica, tools: Sequence[ToolSpec]) -> EndpointError | None:

@@ -129,8 +129,6 @@ class CallingClient(ABC, Generic[Seat]):
         self.endpoint = endpoint
         self.usage = Usage(calls=0)
         """Tokens and dollars of all calls so far, failed ones included."""
-        self._reasoning = KeptReasoning(endpoint.dialect)
-        self._prompts = Prompts(endpoint.dialect)
         self._rng = rng or random.Random()
         self._sleep = sleep
         self._clock = clock
@@ -143,6 +141,8 @@ class CallingClient(ABC, Generic[Seat]):
         """Dollars spent and held."""
         self.dialect = SpokenDialect(self.endpoint)
         """What the server takes, as far as it is known."""
+        self._reasoning = KeptReasoning(self.endpoint.dialect, getattr(self, "_reasoning", None))
+        self._prompts = Prompts(self.endpoint.dialect)
         self._scopes = Scopes(repr(self))
         # Reentrant: the garbage collector may end a call, and so bill it, in here.
         self._lock = threading.RLock()
@@ -167,6 +167,7 @@ class CallingClient(ABC, Generic[Seat]):
             EmptyReply: If the server keeps answering without an answer.
             BudgetExceeded: If the call might overrun the endpoint's budget.
         """
+        self._renewed()
         prompt = self._reasoning.put_back(session, messages)
         completion = await self._charged(self._call(prompt, tools, sampling, session))
         self._reasoning.keep(session, messages, completion)
@@ -192,6 +193,7 @@ class CallingClient(ABC, Generic[Seat]):
 
     async def release(self, session: str) -> None:
         """Forget a session."""
+        self._renewed()
         self._reasoning.forget(session)
         self._prompts.forget(session)
 
@@ -245,7 +247,7 @@ class CallingClient(ABC, Generic[Seat]):
     # --- one call -----------------------------------------------------------------------------
 
     def _renewed(self) -> None:
-        """Start anew in a forked process: the parent's calls will never end in here."""
+        """Start anew in a forked process: the parent's calls and locks are never let go of here."""
         if self._pid != os.getpid():
             spent_usd = self.budget.spent_usd
             self._begin()

@@ -67,6 +67,7 @@ class ChatClient(CallingClient[Permit]):
 
         Other loops' connections close with their loops. A closed client can be used again.
         """
+        self._renewed()
         await self._scopes.aclose()
         await self._transport.aclose()
 

@@ -24,13 +24,16 @@ class KeptReasoning:
 
     Args:
         dialect: Whether it is replayed, and in which field.
+        before: What was kept in the process that this one was forked from.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, before: KeptReasoning | None = None) -> None:
         self._field = dialect.replay_reasoning
         # Reentrant: the garbage collector may end an episode, and so release it, in here.
         self._lock = threading.RLock()
-        self._sessions: OrderedDict[str, dict[int, tuple[str, str]]] = OrderedDict()
+        self._sessions: OrderedDict[str, dict[int, tuple[str, str]]] = OrderedDict(
+            before._sessions if before is not None else ()
+        )
 
     def put_back(self, session: str | None, messages: Sequence[Message]) -> Sequence[Message]:
         """The conversation with each answer's reasoning beside it.

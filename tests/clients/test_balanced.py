@@ -779,6 +779,51 @@ def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent():
     assert (done.stdout, done.stderr) == ("('hello', '5')\n", "")
 
 
+@pytest.mark.parametrize("make", ["BalancedClient([endpoint])", "ChatClient(endpoint)"])
+def test_a_forked_process_does_not_wait_for_what_a_thread_of_its_parent_was_at(make):
+    with QuirkyServer(answer()) as server:
+        program = f"""
+            import asyncio, multiprocessing, threading
+            from contextlib import ExitStack
+            from agentgym.client import Endpoint, SamplingParams
+            from agentgym.clients import BalancedClient, ChatClient
+            endpoint = Endpoint(base_url={server.url!r}, model="m")
+            client = {make}
+            hello = [{{"role": "user", "content": "Hi"}}]
+            async def play(answers):
+                await client.release("before")
+                if isinstance(client, BalancedClient):
+                    client.pause()
+                    client.resume()
+                got = await client.complete(hello, (), SamplingParams(), session="s")
+                await client.release("s")
+                await client.aclose()
+                answers.put(got.message["content"])
+            def child(answers):
+                asyncio.run(play(answers))
+            locks = [client._prompts._lock, client._reasoning._lock, client._scopes._lock]
+            locks += [client._lock, client.budget._lock]
+            locks += [client._router.lock] if isinstance(client, BalancedClient) else []
+            held, done = threading.Event(), threading.Event()
+            def hold():
+                with ExitStack() as stack:
+                    for lock in locks:
+                        stack.enter_context(lock)
+                    held.set()
+                    done.wait()
+            threading.Thread(target=hold, daemon=True).start()
+            held.wait()
+            context = multiprocessing.get_context("fork")
+            answers = context.Queue()
+            context.Process(target=child, args=(answers,), daemon=True).start()
+            print(answers.get(timeout=20))
+            done.set()
+        """
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("hello\n", "")
+
+
 @pytest.mark.parametrize(
     ("statuses", "complaint"),
     [
