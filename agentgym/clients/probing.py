@@ -4,7 +4,8 @@ One that cut a connection or didn't answer in time is asked at once whether it s
 the others of its calls need not find out by themselves.
 
 A server that is away has a task of its own. It runs in the loop of the call that noticed, and ends
-with that loop; the next call finds the server still away, and starts another one.
+with that loop, or stands still with it; the next call finds the server still away, and starts
+another one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Prober:
         """See to it that each server that is away is being brought back."""
         for replica in self._router.away:
             task = self._tasks.get(replica)
-            if task is None or task.done() or task.get_loop().is_closed():
+            if task is None or task.done() or not task.get_loop().is_running():
                 loop = asyncio.get_running_loop()
                 self._tasks[replica] = loop.create_task(self._bring_back(replica))
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -751,6 +752,24 @@ def test_a_dead_replica_is_probed_in_the_next_loop_if_the_first_has_ended():
             await until(lambda: of(client, one).state == "ready")
 
         asyncio.run(go_on())
+
+
+def test_a_dead_replica_is_probed_while_the_loop_that_noticed_stands_still():
+    with QuirkyServer(answer()) as one, QuirkyServer(answer()) as two:
+        client = client_of(one, two)
+        failure = BadReply("gone", retryable=True, unreachable=True)
+        client._router.is_dead(client._found(one.url), failure, "gone")
+        with asyncio.Runner() as runner:
+            runner.run(ask(client))
+
+            async def go_on():
+                await ask(client)
+                await until(lambda: of(client, one).state == "ready")
+                await client.aclose()
+
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, go_on()).result()
+            runner.run(client.aclose())
 
 
 def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent():
