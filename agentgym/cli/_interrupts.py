@@ -73,8 +73,8 @@ class Interrupts:
                 known = signal.getsignal(number)
                 loop.add_signal_handler(number, handler)
                 before[number] = known
-        except (NotImplementedError, RuntimeError, ValueError):
-            pass  # no main thread, or a system without such signals
+        except (NotImplementedError, RuntimeError, ValueError):  # as asyncio has it:
+            pass  # a system without such signals (the first), or not the main thread
         try:
             yield
         finally:

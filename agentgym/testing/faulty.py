@@ -32,7 +32,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.testing.quirky import ServerThread
+from agentgym.testing.loopback import LoopbackServer
 from agentgym.types import Usage
 
 FaultKind: TypeAlias = Literal[
@@ -93,7 +93,7 @@ class _Answer:
     """None where it bills nothing."""
 
 
-class FaultProxy:
+class FaultProxy(LoopbackServer):
     """Passes requests on to a server, and breaks some of them.
 
     Use it with `async with` in the running loop, or with `with`, which runs it on a thread of its
@@ -141,7 +141,6 @@ class FaultProxy:
         self._asking: set[asyncio.Task[_Answer]] = set()
         self._session: ClientSession | None = None
         self._runner: web.AppRunner | None = None
-        self._thread: ServerThread | None = None
 
     @property
     def shares(self) -> Mapping[FaultKind, float]:
@@ -190,24 +189,6 @@ class FaultProxy:
     async def settled(self) -> None:
         """Wait until the server has answered everything that it was asked so far."""
         await asyncio.gather(*self._asking, return_exceptions=True)
-
-    async def __aenter__(self) -> FaultProxy:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    def __enter__(self) -> FaultProxy:
-        self._thread = ServerThread()
-        self._thread.run(self.start())
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._thread is not None:
-            self._thread.run(self.stop())
-            self._thread.end()
-            self._thread = None
 
     # --- one call -----------------------------------------------------------------------------
 

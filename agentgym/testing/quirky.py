@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 from aiohttp import web
 
 from agentgym.testing.conversation import EnvCheckError, check_conversation
+from agentgym.testing.loopback import LoopbackServer
 
 USAGE = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
 
@@ -151,7 +151,7 @@ def refusal_of(body: Any) -> str | None:
     return None
 
 
-class QuirkyServer:
+class QuirkyServer(LoopbackServer):
     """Answers the k-th request with the k-th reply of its script, the last one for ever.
 
     Use it with `async with` in the running loop, or with `with`, which runs it on a thread of its
@@ -184,7 +184,6 @@ class QuirkyServer:
         self._answering: set[asyncio.Task[Any]] = set()
         self._port = 0
         self._runner: web.AppRunner | None = None
-        self._thread: ServerThread | None = None
 
     # --- running ------------------------------------------------------------------------------
 
@@ -212,24 +211,6 @@ class QuirkyServer:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-
-    async def __aenter__(self) -> QuirkyServer:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    def __enter__(self) -> QuirkyServer:
-        self._thread = ServerThread()
-        self._thread.run(self.start())
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._thread is not None:
-            self._thread.run(self.stop())
-            self._thread.end()
-            self._thread = None
 
     # --- answering ----------------------------------------------------------------------------
 
@@ -337,22 +318,3 @@ def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamRespon
     if request.transport is not None:
         request.transport.close()  # after what was written, unlike abort()
     return response
-
-
-class ServerThread:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Any) -> Any:
-        """The result of a coroutine, run over there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def end(self) -> None:
-        """Stop the loop and the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

@@ -14,6 +14,7 @@ from session_stage import (
     StageEnv,
     asked,
     call,
+    fresh_stage,
     playing,
     refused,
     register,
@@ -32,12 +33,7 @@ register()
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    for record in (StageEnv.made, StageEnv.closed, StageEnv.done, Affine.closed):
-        record.clear()
-    Affine.block.clear()
-    StageEnv.gone.clear()
-    yield
-    Affine.block.set()
+    yield from fresh_stage()
 
 
 @pytest.fixture

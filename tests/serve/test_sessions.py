@@ -12,11 +12,11 @@ from session_stage import (
     ME,
     STAGE,
     YOU,
-    Affine,
     Clock,
     StageEnv,
     asked,
     call,
+    fresh_stage,
     playing,
     quota,
     refused,
@@ -38,12 +38,7 @@ register()
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    for record in (StageEnv.made, StageEnv.closed, StageEnv.done, Affine.closed):
-        record.clear()
-    Affine.block.clear()
-    StageEnv.gone.clear()
-    yield
-    Affine.block.set()
+    yield from fresh_stage()
 
 
 @pytest.fixture

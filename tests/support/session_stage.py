@@ -273,3 +273,13 @@ async def asked(session):
     for _ in range(20):
         await asyncio.sleep(0)
     assert session.busy
+
+
+def fresh_stage():
+    """The body of a fixture: nothing is on record before a test, and nothing blocks after it."""
+    for record in (StageEnv.made, StageEnv.closed, StageEnv.done, Affine.closed):
+        record.clear()
+    Affine.block.clear()
+    StageEnv.gone.clear()
+    yield
+    Affine.block.set()
