@@ -155,6 +155,24 @@ class Dialect(Record):
     """Whether answers are streamed, for gateways that cut long silent requests."""
 
 
+class TokenPath(Record):
+    """How a vLLM server is asked in token ids rather than in messages.
+
+    Prompts are then rendered here, with the model's own chat template, and go out as ids; what was
+    sampled comes back as ids with log-probabilities, and stays so: what a trainer needs, and what
+    no chat endpoint gives.
+    """
+
+    tokenizer: str = Field(min_length=1)
+    """Folder or hub id of the model's tokenizer, with its chat template."""
+    template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """For the chat template, such as `{"enable_thinking": False}`."""
+    stop_ids: tuple[int, ...] = ()
+    """Ids that end a turn; default: the tokenizer's, and those of the model's generation config."""
+    max_context: int | None = Field(default=None, ge=16)
+    """Tokens of prompt and answer that fit; None asks the server."""
+
+
 class Endpoint(Record):
     """One model role: where it is, what it is called, what it costs, how hard to lean on it."""
 
@@ -185,6 +203,8 @@ class Endpoint(Record):
     """Dollars after which no call is sent any more, those in flight counted at their most."""
     rate: RateLimits = RateLimits()
     dialect: Dialect = Dialect()
+    tokens: TokenPath | None = None
+    """Ask in token ids; None asks in messages."""
 
     @model_validator(mode="after")
     def _budget_has_prices(self) -> Endpoint:

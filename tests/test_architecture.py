@@ -20,7 +20,9 @@ import agentgym
 
 PACKAGE = Path(agentgym.__file__).parent
 
-IMPLEMENTATIONS = frozenset({"envs", "wrappers", "simulators", "judges", "clients", "traces"})
+IMPLEMENTATIONS = frozenset(
+    {"envs", "wrappers", "simulators", "judges", "clients", "tokens", "traces"}
+)
 CONTRACTS = "contracts"  # the files at the root
 FACE = "face"  # agentgym/__init__.py
 
@@ -31,13 +33,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # An environment is put together: tasks and tools of its own, a simulator, a judge, and the
     # clients of the endpoints it is given. None of those knows an environment.
     "envs": frozenset({"clients", "judges", "simulators"}),
+    # Endpoints may be asked in token ids.
+    "clients": frozenset({"tokens"}),
     "testing": frozenset({"clients", "judges", "simulators"}),
     "rollout": IMPLEMENTATIONS,
     "cost": IMPLEMENTATIONS,
     "report": IMPLEMENTATIONS,
-    "serve": IMPLEMENTATIONS | {"rollout"},
-    "train": IMPLEMENTATIONS | {"rollout"},
-    "evaluate": IMPLEMENTATIONS | {"rollout"},
+    # The engine's and an environment's twins that ask a service; the service speaks their words.
+    "remote": IMPLEMENTATIONS | {"rollout"},
+    "serve": IMPLEMENTATIONS | {"remote", "rollout"},
+    "train": IMPLEMENTATIONS | {"remote", "rollout"},
+    "evaluate": IMPLEMENTATIONS | {"remote", "rollout"},
 }
 MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
 
@@ -55,8 +61,11 @@ OWN_THIRD_PARTY = {
         | {"uvicorn"}
     ),
     "testing": frozenset({"aiohttp", "hypothesis"}),
+    "tokens": frozenset({"jinja2"}),
     "train": TRAINING_STACK | {"jinja2", "tqdm"},
 }
+# The token path is given a tokenizer, or loads one by name; no weights.
+TOKENIZERS = frozenset({"tokenizers", "transformers", "trl"})
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,8 @@ def _fault(tree: Tree, module: str, found: Import) -> str | None:
     if room in {FACE, CONTRACTS}:
         allowed = CONTRACTS_THIRD_PARTY if room == CONTRACTS else frozenset()
         return None if top in allowed else f"'{top}' in {room}"
+    if top in TOKENIZERS and room == "tokens" and found.in_function:
+        return None
     if top in TRAINING_STACK and room != "train":
         return f"'{top}' belongs in train/ only"
     if found.for_types or found.in_function:

@@ -23,10 +23,10 @@ from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
     from agentgym.clients.record import Recording
+    from agentgym.remote.engine import RemoteEngine
     from agentgym.rollout import Canary, Engine, Enough, EpisodeRequest, Limits, Retry
     from agentgym.rollout.journal import Journal
     from agentgym.rollout.status import EngineStatus
-    from agentgym.serve.remote import RemoteEngine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Play:
             "retry": self.retry,
         }
         if self.args.service:
-            from agentgym.serve.remote import RemoteEngine
+            from agentgym.remote.engine import RemoteEngine
 
             servers = self.roles.policy_servers
             return RemoteEngine(self.args.service, self.env, client=servers, **common)
@@ -217,7 +217,7 @@ async def _greet(url: str) -> None:
     Raises:
         AgentGymError: If it isn't or doesn't; one line.
     """
-    from agentgym.serve.remote_http import ServiceClient
+    from agentgym.remote.http import ServiceClient
 
     service = ServiceClient(url, reconnect_s=0.0)
     try:

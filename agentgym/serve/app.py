@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import agentgym
+from agentgym.remote.schema import PREFIX, EnvEntry, EnvList, EnvParameter, ServiceStatus
 from agentgym.serve.access import Caller, caller_of
 from agentgym.serve.allowed import Allowed, about, constructor_parameters, path_parameters
 from agentgym.serve.config import ServiceConfig
@@ -22,7 +23,6 @@ from agentgym.serve.faults import render_faults
 from agentgym.serve.gate import Gate
 from agentgym.serve.job_routes import REFUSALS, job_router
 from agentgym.serve.policy_routes import policy_router
-from agentgym.serve.schema import PREFIX, EnvEntry, EnvList, EnvParameter, ServiceStatus
 from agentgym.serve.service import Service
 from agentgym.serve.session_metrics import SessionMetrics
 from agentgym.serve.session_routes import session_router

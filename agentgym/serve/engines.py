@@ -18,6 +18,7 @@ from typing import Any
 
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError
+from agentgym.remote.schema import JobRequest
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.cluster_desk import is_rationed
 from agentgym.rollout.engine import Engine, PolicyLike
@@ -31,7 +32,6 @@ from agentgym.serve.allowed import NO_KEY
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.fair import SharedStages
 from agentgym.serve.pools import Pool, Pools
-from agentgym.serve.schema import JobRequest
 from agentgym.serve.store_records import Spending
 
 _KNOWN_TASKS = 64

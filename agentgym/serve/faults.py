@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from agentgym.serve.schema import API_VERSION, PREFIX, VERSION_HEADER
+from agentgym.remote.schema import API_VERSION, PREFIX, VERSION_HEADER
 
 logger = logging.getLogger(__name__)
 

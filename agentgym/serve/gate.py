@@ -17,10 +17,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentgym.errors import ConfigError
+from agentgym.remote.schema import API_VERSION, PREFIX, VERSION_HEADER, parsed_version
 from agentgym.serve.access import Tokens
 from agentgym.serve.allowed import is_loopback
 from agentgym.serve.faults import ServiceFault
-from agentgym.serve.schema import API_VERSION, PREFIX, VERSION_HEADER, parsed_version
 from agentgym.types import MAX_NESTING
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})

@@ -16,11 +16,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal, TypeAlias, cast
 
 from agentgym.redaction import Redactor
+from agentgym.remote.schema import Fault, JobEpisodes, JobRequest, JobState, JobStatus
 from agentgym.rollout.engine import Engine
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
-from agentgym.serve.schema import Fault, JobEpisodes, JobRequest, JobState, JobStatus
 from agentgym.serve.store import Store
 from agentgym.serve.store_records import (
     Spending,

@@ -15,12 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from agentgym.serve.access import Caller, caller_of
-from agentgym.serve.config import Keeping
-from agentgym.serve.faults import ServiceFault
-from agentgym.serve.job import Job
-from agentgym.serve.jobs import Jobs
-from agentgym.serve.schema import (
+from agentgym.remote.schema import (
     IDEMPOTENCY_HEADER,
     MAX_KEY,
     PREFIX,
@@ -33,6 +28,11 @@ from agentgym.serve.schema import (
     StreamEnd,
     TracePage,
 )
+from agentgym.serve.access import Caller, caller_of
+from agentgym.serve.config import Keeping
+from agentgym.serve.faults import ServiceFault
+from agentgym.serve.job import Job
+from agentgym.serve.jobs import Jobs
 
 Asking: TypeAlias = Annotated[Caller, Depends(caller_of)]
 T = TypeVar("T")

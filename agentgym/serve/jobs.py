@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.redaction import Redactor
+from agentgym.remote.schema import Fault, JobRequest, JobState, MoreEpisodes
 from agentgym.rollout.plan import named_tasks
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.serve.access import Caller
@@ -29,7 +30,6 @@ from agentgym.serve.faults import ServiceFault
 from agentgym.serve.job import Job
 from agentgym.serve.planning import planned, seeded
 from agentgym.serve.pools import Pools
-from agentgym.serve.schema import Fault, JobRequest, JobState, MoreEpisodes
 from agentgym.serve.store import Store
 from agentgym.serve.store_records import StoredJob, StoreError
 from agentgym.serve.storing import storing

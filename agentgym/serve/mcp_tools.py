@@ -22,8 +22,8 @@ from mcp_types import (
     Tool,
 )
 
+from agentgym.remote.session_schema import TurnResult
 from agentgym.serve.session_env import SessionEnv
-from agentgym.serve.session_schema import TurnResult
 from agentgym.types import Message
 
 TASK_URI = "episode://task"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentgym.remote.schema import Episodes
 from agentgym.rollout.plan import first_tasks, plan_requests
 from agentgym.rollout.request import EpisodeRequest, fresh_seed
-from agentgym.serve.schema import Episodes
 
 
 def planned(episodes: Episodes, known: Sequence[str]) -> list[EpisodeRequest]:

@@ -6,10 +6,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from agentgym.serve.access import Caller, caller_of
-from agentgym.serve.job_routes import REFUSALS
-from agentgym.serve.pools import Pools
-from agentgym.serve.schema import (
+from agentgym.remote.schema import (
     MAX_NAME,
     PREFIX,
     AddedEndpoints,
@@ -17,6 +14,9 @@ from agentgym.serve.schema import (
     PoolList,
     PoolStatus,
 )
+from agentgym.serve.access import Caller, caller_of
+from agentgym.serve.job_routes import REFUSALS
+from agentgym.serve.pools import Pools
 
 Asking: TypeAlias = Annotated[Caller, Depends(caller_of)]
 PoolName: TypeAlias = Annotated[

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from agentgym.clients.balanced import BalancedClient
 from agentgym.errors import ConfigError
+from agentgym.remote.schema import EndpointChange, Policy, PolicyEndpoint, PoolStatus
 from agentgym.serve.access import Caller
 from agentgym.serve.allowed import UNKNOWN_HOST, Allowed
 from agentgym.serve.faults import ServiceFault
-from agentgym.serve.schema import EndpointChange, Policy, PolicyEndpoint, PoolStatus
 from agentgym.serve.store import Store
 from agentgym.serve.storing import storing
 from agentgym.types import in_one_line

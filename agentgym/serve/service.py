@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import agentgym
+from agentgym.remote.schema import ServiceStatus
 from agentgym.rollout.metrics import EngineMetrics
 from agentgym.serve.access import Caller
 from agentgym.serve.accounts import Accounts
@@ -17,7 +18,6 @@ from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
 from agentgym.serve.jobs import Jobs
 from agentgym.serve.pools import Pools
-from agentgym.serve.schema import ServiceStatus
 from agentgym.serve.sessions import Sessions
 from agentgym.serve.store import Store
 

@@ -17,10 +17,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from agentgym.core import AgentEnv
 from agentgym.errors import ActionError, MalformedCall
 from agentgym.judge import Scoring
+from agentgym.remote.session_schema import Spaces
+from agentgym.remote.spaces import described, from_wire, to_wire
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.source import EnvSource
-from agentgym.serve.session_schema import Spaces
-from agentgym.serve.session_spaces import described, from_wire, to_wire
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.session_view import json_bytes, least_bytes
 from agentgym.spaces import AssistantSpace

@@ -17,12 +17,13 @@ from typing import Any
 
 from agentgym.deadline import Deadline
 from agentgym.metering import Meter
+from agentgym.remote.session_schema import Choices, EpisodeStart, TurnResult
+from agentgym.remote.wire import strict_json
 from agentgym.rollout.failure import Failure, is_ours, last_line, text_of
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_env import Happened, SessionEnv
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import Choices, EpisodeStart, TurnResult
-from agentgym.serve.session_view import bounded, json_bytes, public_info, strict_json
+from agentgym.serve.session_view import bounded, json_bytes, public_info
 from agentgym.trace import Trace
 from agentgym.types import Episode, Message, Turn, Verdict
 

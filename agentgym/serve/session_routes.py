@@ -15,11 +15,8 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, Body, Depends, Response
 from starlette.routing import Route
 
-from agentgym.serve.access import Caller, caller_of
-from agentgym.serve.faults import ServiceFault
-from agentgym.serve.mcp_face import McpFace
-from agentgym.serve.schema import PREFIX, FaultBody
-from agentgym.serve.session_schema import (
+from agentgym.remote.schema import PREFIX, FaultBody
+from agentgym.remote.session_schema import (
     Alive,
     CreateSession,
     CutEpisode,
@@ -30,6 +27,9 @@ from agentgym.serve.session_schema import (
     TakeTurn,
     TurnResult,
 )
+from agentgym.serve.access import Caller, caller_of
+from agentgym.serve.faults import ServiceFault
+from agentgym.serve.mcp_face import McpFace
 from agentgym.serve.sessions import Sessions
 from agentgym.trace import Trace
 from agentgym.types import Record, nests_too_deep

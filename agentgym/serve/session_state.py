@@ -22,14 +22,7 @@ from agentgym.errors import (
     SimulatorError,
     UnknownTaskError,
 )
-from agentgym.rollout.failure import Failure, is_ours, text_of
-from agentgym.rollout.request import fresh_seed
-from agentgym.rollout.source import EnvSource
-from agentgym.serve.faults import ServiceFault
-from agentgym.serve.session_env import Happened, SessionEnv
-from agentgym.serve.session_episode import PlayedEpisode, fingerprint
-from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import (
+from agentgym.remote.session_schema import (
     CutEpisode,
     EpisodeStart,
     ResetEpisode,
@@ -39,6 +32,13 @@ from agentgym.serve.session_schema import (
     TakeTurn,
     TurnResult,
 )
+from agentgym.rollout.failure import Failure, is_ours, text_of
+from agentgym.rollout.request import fresh_seed
+from agentgym.rollout.source import EnvSource
+from agentgym.serve.faults import ServiceFault
+from agentgym.serve.session_env import Happened, SessionEnv
+from agentgym.serve.session_episode import PlayedEpisode, fingerprint
+from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.session_view import json_bytes
 from agentgym.serve.session_work import Key, SharedWork

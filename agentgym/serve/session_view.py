@@ -8,14 +8,13 @@ that is larger than a client and whatever stands between will carry.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from agentgym.types import Message, clean_text
+from agentgym.remote.wire import strict_json
+from agentgym.types import Message
 
 INFO_KEYS = frozenset(
     {
@@ -29,33 +28,6 @@ INFO_KEYS = frozenset(
 def public_info(info: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """The listed keys of an env's `info`, as JSON."""
     return {key: strict_json(info[key]) for key in sorted(keys) if key in info}
-
-
-def strict_json(value: Any) -> Any:
-    """A value as strict JSON has it; what has no JSON form becomes the name of its type.
-
-    NaN and the infinities become the strings that `float` reads back.
-    """
-    if isinstance(value, str):
-        return clean_text(value)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        number = float(value)
-        if math.isfinite(number):
-            return number
-        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {clean_text(str(key)): strict_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [strict_json(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return strict_json(value.tolist())
-    return f"<{type(value).__name__}>"
 
 
 def json_bytes(value: Any) -> int:

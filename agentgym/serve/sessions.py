@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 
 from pydantic import Field
 
+from agentgym.remote.session_schema import CreateSession
 from agentgym.roles import Roles
 from agentgym.rollout.hosted import check_keys, hosted_kwargs
 from agentgym.rollout.source import EnvSource
@@ -26,7 +27,6 @@ from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_episode import fingerprint
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import CreateSession
 from agentgym.serve.session_state import Session
 from agentgym.serve.session_thread import SessionThread
 from agentgym.types import Record

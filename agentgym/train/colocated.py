@@ -16,39 +16,13 @@ from typing import Any
 
 from agentgym.client import Completion, SamplingParams
 from agentgym.errors import ContextOverflow, EndpointError
-from agentgym.train.tokens import ChatCodec
+from agentgym.tokens.codec import ChatCodec
+from agentgym.tokens.conversations import Conversations
 from agentgym.types import Message, ToolSpec, Usage
 
 _TURNS_OF_THE_LOOP = 4
 """How often the loop runs between two engine steps: a finished request resolves a future, wakes its
 episode, steps its environment and asks for the next completion, each in a turn of its own."""
-
-
-class _Session:
-    """What has been said in one episode, as ids."""
-
-    __slots__ = ("ids", "sampled", "seen")
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.sampled: tuple[int, ...] = ()
-        self.seen = 0
-
-    def extended(
-        self, codec: ChatCodec, messages: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> list[int]:
-        """Ids of the next prompt: everything so far, plus the messages added since."""
-        if not self.seen:
-            return codec.prompt_ids(messages, tools)
-        if len(messages) <= self.seen or messages[self.seen].get("role") != "assistant":
-            raise EndpointError(
-                "a session's conversation must continue with the message that was sampled",
-                retryable=False,
-            )
-        suffix = codec.suffix_ids(
-            self.sampled, messages[self.seen], messages[self.seen + 1 :], tools
-        )
-        return [*self.ids, *self.sampled, *suffix]
 
 
 class ColocatedClient:
@@ -70,12 +44,12 @@ class ColocatedClient:
     ) -> None:
         self._engine = llm_engine
         self._codec = codec
+        self._conversations = Conversations(codec)
         self._max_context = max_context
         self._seeded = seeded
         self._numbers = itertools.count()
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._driver: asyncio.Task[None] | None = None
-        self._sessions: dict[str, _Session] = {}
 
     async def complete(
         self,
@@ -91,54 +65,50 @@ class ColocatedClient:
             ContextOverflow: If no token fits behind the prompt.
             EndpointError: If the engine fails.
         """
-        state = self._sessions.get(session) if session is not None else None
-        state = state or _Session()
-        prompt = state.extended(self._codec, messages, tools)
-        room = self._max_context - len(prompt)
+        prompt = self._conversations.prompt(session, messages, tools)
+        room = self._max_context - len(prompt.ids)
         if room < 1:
             raise ContextOverflow(
-                f"the prompt has {len(prompt)} tokens, the context is {self._max_context}"
+                f"the prompt has {len(prompt.ids)} tokens, the context is {self._max_context}"
             )
-        output = await self._generate(prompt, sampling, min(sampling.max_tokens, room))
+        output = await self._generate(prompt.ids, sampling, min(sampling.max_tokens, room))
         answer = output.outputs[0]
         sampled = tuple(answer.token_ids)
-        state.ids, state.sampled, state.seen = prompt, sampled, len(messages)
-        if session is not None:
-            self._sessions[session] = state
-        reply = self._codec.parse(sampled, prompt, tools)
+        self._conversations.answered(session, prompt, sampled)
+        reply = self._codec.parse(sampled, prompt.ids, tools)
         return Completion(
             message=reply.message,
             usage=Usage(
-                prompt_tokens=len(prompt),
+                prompt_tokens=len(prompt.ids),
                 cached_tokens=output.num_cached_tokens or 0,
                 completion_tokens=len(sampled),
             ),
             finish_reason=answer.finish_reason,
             cut_off=answer.finish_reason == "length",
             reasoning=reply.reasoning,
-            prompt_ids=tuple(prompt),
+            prompt_ids=prompt.ids,
             completion_ids=sampled,
             logprobs=_logprobs(answer),
         )
 
     async def release(self, session: str) -> None:
         """Forget a session."""
-        self._sessions.pop(session, None)
+        self._conversations.forget(session)
 
     async def aclose(self) -> None:
         """Forget everything; the engine stays the trainer's."""
-        self._sessions.clear()
+        self._conversations.clear()
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.gather(self._driver, return_exceptions=True)
             self._driver = None
 
-    async def _generate(self, prompt: list[int], sampling: SamplingParams, room: int) -> Any:
+    async def _generate(self, prompt: Sequence[int], sampling: SamplingParams, room: int) -> Any:
         request = f"agentgym-{next(self._numbers)}"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             self._engine.add_request(
-                request, {"prompt_token_ids": prompt}, self._vllm_params(sampling, room)
+                request, {"prompt_token_ids": list(prompt)}, self._vllm_params(sampling, room)
             )
         except ValueError as error:
             raise EndpointError(f"vLLM refused a request: {error}", retryable=False) from error

@@ -15,10 +15,10 @@ from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.rollout.summary import clustered_stderr
+from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.train.colocated import ColocatedClient
-from agentgym.train.tokens import ChatCodec
 from agentgym.types import Record
 
 NORMAL_95 = 1.959963984540054

@@ -231,7 +231,7 @@ def _check_fit(
     config: TrainConfig, env_kwargs: dict[str, Any], tokenizer: Any, context: int
 ) -> list[str]:
     """The environment's tasks, once it is known that they can be trained on with this model."""
-    from agentgym.train.tokens import ChatCodec
+    from agentgym.tokens.codec import ChatCodec
 
     env = EnvSource(config.env, env_kwargs).make()
     try:

@@ -11,24 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from agentgym.trace import Trace
-from agentgym.train.rows import TrainingRow
+from agentgym.train.batch import PlayedBatch
 
 
-def batch_metrics(
-    traces: Sequence[Trace],
-    rows: Sequence[TrainingRow],
-    rewards: Sequence[float | None],
-    *,
-    seconds: float,
-) -> dict[str, float]:
-    """Metrics of one batch; means and rates are over its scored episodes unless named otherwise.
-
-    Args:
-        traces: The episodes.
-        rows: Their training rows, in the same order.
-        rewards: What the trainer gets; None where masked.
-        seconds: Wall-clock time of the rollout.
-    """
+def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
+    """Metrics of one batch; means and rates are over its scored episodes unless named otherwise."""
+    traces, rows, rewards, seconds = batch.traces, batch.rows, batch.rewards, batch.seconds
     scored = [t for t, reward in zip(traces, rewards, strict=True) if reward is not None]
     metrics = {
         "masked": 1 - len(scored) / len(traces),

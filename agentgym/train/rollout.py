@@ -23,14 +23,15 @@ import gymnasium
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
+from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
+from agentgym.train.batch import BatchListener, PlayedBatch
 from agentgym.train.colocated import ColocatedClient
 from agentgym.train.invariant import require_live_weights
 from agentgym.train.live_weights import require_live_weights_on_cpu
 from agentgym.train.metrics import batch_metrics
 from agentgym.train.rows import training_row
-from agentgym.train.tokens import ChatCodec
 from agentgym.train.versions import require_training_stack
 from agentgym.types import Message, ToolSpec
 
@@ -106,6 +107,8 @@ class Rollout:
         """Entered while episodes run; `train` lets Ctrl-C through there."""
         self.progress: Progress | None = None
         """Told how a rollout goes."""
+        self.listeners: list[BatchListener] = []
+        """Told of each batch."""
         self._max_turn_tokens = max_turn_tokens
         self._seed = seed
         self._traces = traces
@@ -144,6 +147,16 @@ class Rollout:
         rewards = [
             None if row.fault else trace.reward for row, trace in zip(rows, traces, strict=True)
         ]
+        batch = PlayedBatch(
+            step=self._step,
+            training=trainer.model.training,
+            traces=traces,
+            rows=rows,
+            rewards=rewards,
+            seconds=seconds,
+        )
+        for listener in self.listeners:
+            listener(batch)
         output: dict[str, Any] = {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
@@ -155,7 +168,7 @@ class Rollout:
             "truncation_reason": [trace.truncation_reason for trace in traces],
             "turns": [len(trace.turns) for trace in traces],
             "sampled_tokens": [sum(row.env_mask) for row in rows],
-            "batch_metrics": batch_metrics(traces, rows, rewards, seconds=seconds),
+            "batch_metrics": batch_metrics(batch),
         }
         if len(rows) != len(prompts):
             raise TrainingError(f"{len(prompts)} prompts came in, {len(rows)} rows go out")

@@ -10,9 +10,9 @@ from session_stage import ME, StageEnv, ThreadedStage, call, refused
 
 from agentgym.judge import Score
 from agentgym.metering import charge
+from agentgym.remote.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
 from agentgym.serve.access import Caller, Quota
 from agentgym.serve.accounts import Accounts
-from agentgym.serve.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
 from agentgym.serve.sessions import Sessions
 from agentgym.serve.store import Store
 from agentgym.serve.store_records import Spending, StoreFull

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from serving import job
 
+from agentgym.remote.schema import JobRequest
 from agentgym.rollout import Limits
 from agentgym.rollout.metrics import EngineMetrics
 from agentgym.serve.access import Caller, Quota
@@ -12,7 +13,6 @@ from agentgym.serve.allowed import NO_KEY, Allowed
 from agentgym.serve.config import ServiceConfig, read_config
 from agentgym.serve.engines import Engines
 from agentgym.serve.pools import Pools
-from agentgym.serve.schema import JobRequest
 from agentgym.serve.store import Store
 
 URL = "http://127.0.0.1:9/v1"

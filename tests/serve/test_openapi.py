@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agentgym.remote.schema import JobRequest
 from agentgym.serve.app import create_app
 from agentgym.serve.config import ServiceConfig
-from agentgym.serve.schema import JobRequest
 
 KNOWN = Path(__file__).parent / "openapi_operations.json"
 

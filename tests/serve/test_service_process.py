@@ -10,8 +10,8 @@ import pytest
 from service_process import ENV, ServiceProcess
 from serving import Client, Policy, job, solve
 
+from agentgym.remote import RemoteEngine
 from agentgym.rollout import EpisodeRequest, Limits
-from agentgym.serve import RemoteEngine
 from agentgym.testing.quirky import Reply
 
 pytestmark = pytest.mark.e2e

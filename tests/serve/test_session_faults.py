@@ -14,9 +14,9 @@ import pytest
 from session_stage import ME, Clock, StageEnv, call, register, served
 
 from agentgym.judge import Score
+from agentgym.remote.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.sessions import Sessions
 
@@ -206,7 +206,7 @@ async def test_an_act_waits_for_a_turn_whose_client_hung_up():
 
 CLIENT = """
 import asyncio, sys
-from agentgym.serve.remote_http import ServiceClient
+from agentgym.remote.http import ServiceClient
 
 async def main(url):
     service = ServiceClient(url)

@@ -21,11 +21,11 @@ from session_stage import (
     with_limits,
 )
 
+from agentgym.remote.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
+from agentgym.remote.spaces import to_wire
 from agentgym.serve import session_env
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import CreateSession, CutEpisode, ResetEpisode, TakeTurn
-from agentgym.serve.session_spaces import to_wire
 from agentgym.serve.sessions import Sessions
 
 register()

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.errors import ActionError, ConfigError
-from agentgym.serve.session_spaces import described, from_wire, rebuilt, to_wire
-from agentgym.serve.session_view import bounded, public_info, strict_json
+from agentgym.remote.spaces import described, from_wire, rebuilt, to_wire
+from agentgym.remote.wire import strict_json
+from agentgym.serve.session_view import bounded, public_info
 
 VALUES = st.recursive(
     st.none()

@@ -25,11 +25,11 @@ from session_stage import (
 )
 
 from agentgym.client import Endpoint
+from agentgym.remote.session_schema import CreateSession, ResetEpisode, TakeTurn
 from agentgym.roles import Roles
 from agentgym.serve.allowed import Allowed
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.session_limits import SessionLimits
-from agentgym.serve.session_schema import CreateSession, ResetEpisode, TakeTurn
 from agentgym.serve.sessions import Sessions
 from agentgym.simulators.user import HostedUser
 

@@ -17,11 +17,11 @@ from fastapi import FastAPI
 from agentgym.core import AgentEnv
 from agentgym.errors import SimulatorError
 from agentgym.judge import Score
+from agentgym.remote.session_schema import CreateSession, ResetEpisode
 from agentgym.serve.access import Caller, Quota, Tokens
 from agentgym.serve.faults import ServiceFault, render_faults
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.session_routes import session_router
-from agentgym.serve.session_schema import CreateSession, ResetEpisode
 from agentgym.serve.sessions import Sessions
 from agentgym.testing.envs import CounterEnv, QuizEnv, SlowCounterEnv
 from agentgym.types import Task

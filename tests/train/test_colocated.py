@@ -11,8 +11,8 @@ import tiny_policy
 
 from agentgym.client import ModelClient, SamplingParams
 from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.tokens.codec import ChatCodec
 from agentgym.train.colocated import ColocatedClient
-from agentgym.train.tokens import ChatCodec
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentgym.trace import Trace
+from agentgym.train.batch import PlayedBatch
 from agentgym.train.metrics import batch_metrics
 from agentgym.train.rows import TrainingRow
 from agentgym.types import Turn, Usage, Verdict
@@ -38,7 +39,9 @@ def test_figures_by_hand() -> None:
         trace("b", good),
         trace("b", unscored),
     ]
-    metrics = batch_metrics(traces, [ROW] * 4, [1.0, 0.0, 1.0, None], seconds=2.0)
+    metrics = batch_metrics(
+        PlayedBatch(0, True, traces, [ROW] * 4, [1.0, 0.0, 1.0, None], seconds=2.0)
+    )
     assert metrics["masked"] == 0.25
     assert metrics["masked/judge"] == 0.25
     assert metrics["masked/env"] == 0.0
@@ -53,7 +56,9 @@ def test_figures_by_hand() -> None:
 
 def test_batch_without_a_scored_episode_has_no_means() -> None:
     unscored = Verdict(reward=None, masked=True, failure_class="env")
-    metrics = batch_metrics([trace("a", unscored)] * 2, [ROW] * 2, [None, None], seconds=0.0)
+    metrics = batch_metrics(
+        PlayedBatch(0, True, [trace("a", unscored)] * 2, [ROW] * 2, [None, None], seconds=0.0)
+    )
     assert metrics["masked"] == 1.0
     assert metrics["groups_without_signal"] == 1.0
     assert "correct" not in metrics

@@ -21,7 +21,7 @@ import aiohttp
 
 from agentgym.client import public_url
 from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
-from agentgym.serve.schema import API_VERSION, PREFIX, VERSION_HEADER, Fault
+from agentgym.remote.schema import API_VERSION, PREFIX, VERSION_HEADER, Fault
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from template_zoo import FAMILIES, byte_tokenizer, stop_ids
 
 from agentgym.errors import TrainingError
+from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.train.rows import TrainingRow, training_row
-from agentgym.train.tokens import ChatCodec
 from agentgym.types import Message, Turn, Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

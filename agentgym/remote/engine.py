@@ -28,6 +28,8 @@ from pydantic import BaseModel, ValidationError
 
 from agentgym.client import Endpoint, SamplingParams
 from agentgym.errors import AgentGymError, ConfigError, TraceError
+from agentgym.remote.http import ServiceClient, error_of
+from agentgym.remote.schema import Fault, JobStatus, Room
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.enough import Enough
 from agentgym.rollout.limits import Limits
@@ -37,8 +39,6 @@ from agentgym.rollout.requests import Requests
 from agentgym.rollout.retry import Retry
 from agentgym.rollout.status import EngineStatus, EpisodeCounts
 from agentgym.rollout.whereabouts import Whereabouts
-from agentgym.serve.remote_http import ServiceClient, error_of
-from agentgym.serve.schema import Fault, JobStatus, Room
 from agentgym.trace import SCHEMA_VERSION, Trace
 from agentgym.traces import TraceSink
 from agentgym.types import in_one_line

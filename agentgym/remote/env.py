@@ -21,10 +21,10 @@ from typing import Any, Literal, NoReturn
 import gymnasium
 
 from agentgym.errors import ActionError, AgentGymError, ConfigError, EnvFault, ResetNeeded
-from agentgym.serve.remote_http import TOKEN_VARIABLE, ServiceClient, ServiceError
-from agentgym.serve.session_schema import Choices, EpisodeStart, SessionView, TurnResult
-from agentgym.serve.session_spaces import from_wire, rebuilt, to_wire
-from agentgym.serve.session_view import strict_json
+from agentgym.remote.http import TOKEN_VARIABLE, ServiceClient, ServiceError
+from agentgym.remote.session_schema import Choices, EpisodeStart, SessionView, TurnResult
+from agentgym.remote.spaces import from_wire, rebuilt, to_wire
+from agentgym.remote.wire import strict_json
 from agentgym.spaces import AssistantSpace, MessageSpace
 from agentgym.sync import run_on_background_loop
 from agentgym.trace import Trace

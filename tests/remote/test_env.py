@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 from session_stage import Affine, Clock, StageEnv, app_of, call, register, served
 
 from agentgym.errors import ActionError, ConfigError, EnvFault, ResetNeeded, UnknownTaskError
-from agentgym.serve import RemoteEnv, ServiceError, remote_http
+from agentgym.remote import RemoteEnv, ServiceError, http
 from agentgym.serve.access import Caller, Quota, Tokens
 from agentgym.serve.session_limits import SessionLimits
 from agentgym.serve.sessions import Sessions
@@ -269,7 +269,7 @@ def test_an_answer_later_than_the_time_out_plays_no_turn_twice(url, monkeypatch)
                 await again.wait()
             again.set()
 
-    monkeypatch.setattr(remote_http, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(http, "_ANSWER_S", 0.5)
     with proxied(url, fault) as proxy, remote(proxy, sleep=at_once) as env:
         env.reset(seed=1)
         observation, *_ = env.step(call("note", text="a"))
@@ -486,7 +486,7 @@ def test_rendering_is_the_conversation(url):
 def test_the_client_needs_no_more_than_the_plain_install():
     text = """if True:
         import sys
-        from agentgym.serve import RemoteEnv
+        from agentgym.remote import RemoteEnv
         extra = {"fastapi", "uvicorn", "mcp", "starlette", "prometheus_client"}
         assert not extra & sys.modules.keys()
     """

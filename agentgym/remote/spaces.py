@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from agentgym.errors import ActionError, ConfigError
-from agentgym.serve.session_view import strict_json
+from agentgym.remote.wire import strict_json
 
 _BOUNDS = ("low", "high")
 

@@ -1,0 +1,84 @@
+"""Episodes in progress, as ids: each prompt extends the last prompt and the ids sampled from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentgym.errors import EndpointError
+from agentgym.tokens.codec import ChatCodec
+from agentgym.types import Message, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """What is sent for one turn."""
+
+    ids: tuple[int, ...]
+    """Shape `(P,)`."""
+    messages: int
+    """Messages that it stands for."""
+
+
+class Conversations:
+    """What has been said in each session, as ids; any thread may ask.
+
+    Nothing changes until a prompt has been answered, so a request may be repeated, or sent to
+    another server.
+
+    Args:
+        codec: Renders messages.
+    """
+
+    def __init__(self, codec: ChatCodec) -> None:
+        self.codec = codec
+        self._said: dict[str, tuple[TokenPrompt, tuple[int, ...]]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def prompt(
+        self, session: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> TokenPrompt:
+        """The next prompt: everything so far, and the messages added since.
+
+        Args:
+            session: Whose; None stands alone.
+            messages: The whole conversation.
+            tools: The episode's tools.
+
+        Raises:
+            EndpointError: If the conversation does not continue with the message that was sampled.
+            TrainingError: If the template can't continue it.
+        """
+        with self._lock:
+            said = None if session is None else self._said.get(session)
+        if said is None:
+            return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
+        before, sampled = said
+        seen = before.messages
+        if len(messages) <= seen or messages[seen].get("role") != "assistant":
+            raise EndpointError(
+                "a session's conversation must continue with the message that was sampled",
+                retryable=False,
+            )
+        suffix = self.codec.suffix_ids(sampled, messages[seen], messages[seen + 1 :], tools)
+        return TokenPrompt((*before.ids, *sampled, *suffix), len(messages))
+
+    def answered(self, session: str | None, prompt: TokenPrompt, sampled: Sequence[int]) -> None:
+        """Keep what was sampled from a prompt; shape `(C,)`."""
+        if session is not None:
+            with self._lock:
+                self._said[session] = (prompt, tuple(sampled))
+
+    def forget(self, session: str) -> None:
+        """Drop a session."""
+        with self._lock:
+            self._said.pop(session, None)
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        with self._lock:
+            self._said.clear()
