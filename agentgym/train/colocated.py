@@ -42,6 +42,8 @@ class ColocatedClient:
     def __init__(
         self, llm_engine: Any, *, codec: ChatCodec, max_context: int, seeded: bool = True
     ) -> None:
+        self.weight_version: str | None = None
+        """The weights that the engine has, for the completions."""
         self._engine = llm_engine
         self._codec = codec
         self._conversations = Conversations(codec)
@@ -89,6 +91,7 @@ class ColocatedClient:
             prompt_ids=prompt.ids,
             completion_ids=sampled,
             logprobs=_logprobs(answer),
+            weight_version=self.weight_version,
         )
 
     async def release(self, session: str) -> None:

@@ -1,6 +1,6 @@
 """How good the policy in a trainer is on tasks it isn't trained on.
 
-Played by the same engine, on the same colocated vLLM, with the same ids and sampling as the
+Played by the same engine, with the same policy behind it, with the same ids and sampling as the
 training rollouts, so a difference between two evaluations is a difference between two policies.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
-from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
+from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.rollout.summary import clustered_stderr
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
-from agentgym.train.colocated import ColocatedClient
+from agentgym.train.policy_source import EngineSettings, policy_source_of
 from agentgym.types import Record
 
 NORMAL_95 = 1.959963984540054
@@ -141,7 +141,7 @@ def evaluate(
     """Play tasks with the trainer's present weights, at the temperature it trains with.
 
     Args:
-        trainer: A `GRPOTrainer` with colocated vLLM, before, between or after training steps.
+        trainer: A `GRPOTrainer`, before, between or after training steps.
         env_id: Environment id.
         tasks: Task ids.
         env_kwargs: The environment's parameters, such as the split.
@@ -151,18 +151,13 @@ def evaluate(
         traces: File that takes the traces.
         progress: See `agentgym.rollout.Engine`.
     """
-    generation = trainer.vllm_generation
-    generation.sync_weights()
-    if generation.llm.reset_prefix_cache() is False:
-        raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
-    llm_engine = generation.llm.llm_engine
+    trainer.vllm_generation.sync_weights()
+    source = policy_source_of(trainer)
+    source.synced(str(trainer.state.global_step))
     codec = ChatCodec(
         trainer.processing_class,
         stop_ids=trainer.eos_token_ids,
         template_kwargs=trainer.args.chat_template_kwargs,
-    )
-    client = ColocatedClient(
-        llm_engine, codec=codec, max_context=llm_engine.vllm_config.model_config.max_model_len
     )
     requests = [
         EpisodeRequest(task_id=task, seed=derived_seed(seed, task), group=task, sample=sample)
@@ -170,16 +165,16 @@ def evaluate(
         for sample in range(samples)
     ]
     writer = TraceWriter(traces) if traces is not None else None
-    engine = Engine(
+    settings = EngineSettings(
         env_id,
-        client=client,
+        env_kwargs=dict(env_kwargs or {}),
         sampling=SamplingParams(temperature=trainer.temperature, max_tokens=max_turn_tokens),
-        env_kwargs=env_kwargs,
         limits=Limits(concurrency=256, init_concurrency=64, eval_concurrency=256),
         writer=writer,
         progress=progress,
         policy_name=trainer.model.name_or_path,
     )
+    engine = source.engine(settings, codec)
     try:
         return engine.run_blocking(requests)
     finally:

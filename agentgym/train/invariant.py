@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.errors import TrainingError
+from agentgym.train.policy_source import ProbeAnswer, policy_source_of
 
 FLOAT32_TOLERANCE = 1e-4
 """Largest difference of a token's log-probability, nats, when both sides are float32."""
@@ -30,6 +31,8 @@ class LogprobGap:
     mean: float
     float32: bool
     """Whether both compute in float32."""
+    replica: str | None = None
+    """The server that is farthest off, where there are several."""
 
     @property
     def breached(self) -> bool:
@@ -45,52 +48,45 @@ def measure_gap(
     """Compare both sides on a continuation of a prompt.
 
     Args:
-        trainer: A `GRPOTrainer` with colocated vLLM and no request running.
+        trainer: A `GRPOTrainer` whose sampler no request is running on.
         prompt_ids: Shape `(P,)`.
         tokens: Ids to sample, at most; the context may leave room for fewer.
+
+    Returns:
+        The gap; of several replicas the widest.
     """
+    source = policy_source_of(trainer)
+    tokens = min(tokens, source.max_context - len(prompt_ids))
+    answers = source.probe(prompt_ids, tokens=tokens, temperature=trainer.temperature)
+    gaps = [_gap(trainer, prompt_ids, answer) for answer in answers]
+    return max(gaps, key=lambda gap: (gap.breached, gap.largest))
+
+
+def _gap(trainer: Any, prompt_ids: Sequence[int], answer: ProbeAnswer) -> LogprobGap:
+    """What the trainer makes of the ids that one replica sampled."""
     import torch
 
-    engine = trainer.vllm_generation.llm.llm_engine
-    model_config = engine.vllm_config.model_config
-    tokens = min(tokens, model_config.max_model_len - len(prompt_ids))
-    sampled, theirs = _sample(engine, prompt_ids, tokens, trainer.temperature)
     device = trainer.accelerator.device
-    ids = torch.tensor([[*prompt_ids, *sampled]], device=device)
+    ids = torch.tensor([[*prompt_ids, *answer.ids]], device=device)
     was_training = trainer.model.training
     trainer.model.eval()
     try:
         with torch.no_grad():
             ours, *_ = trainer._get_per_token_logps_and_entropies(
-                trainer.model, ids, torch.ones_like(ids), len(sampled)
+                trainer.model, ids, torch.ones_like(ids), len(answer.ids)
             )
     finally:
         trainer.model.train(was_training)
-    gaps = (ours[0].float().cpu() - torch.tensor(theirs)).abs()
-    dtypes = {model_config.dtype, next(trainer.model.parameters()).dtype}
-    float32 = dtypes == {torch.float32} and not (trainer.args.bf16 or trainer.args.fp16)
-    return LogprobGap(float(gaps.max()), float(gaps.mean()), float32)
-
-
-def _sample(
-    engine: Any, prompt_ids: Sequence[int], tokens: int, temperature: float
-) -> tuple[list[int], list[float]]:
-    """Ids and log-probabilities of a fixed-seed continuation."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    params = SamplingParams(
-        temperature=temperature, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0,
-        max_tokens=tokens, seed=0, ignore_eos=True, logprobs=0, detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )  # fmt: skip
-    engine.add_request("agentgym-probe", {"prompt_token_ids": list(prompt_ids)}, params)
-    finished: list[Any] = []
-    while not finished:
-        finished = engine.step()
-    answer = finished[0].outputs[0]
-    ids = list(answer.token_ids)
-    return ids, [float(at[i].logprob) for i, at in zip(ids, answer.logprobs, strict=True)]
+    gaps = (ours[0].float().cpu() - torch.tensor(answer.logprobs)).abs()
+    ours_in_float32 = next(trainer.model.parameters()).dtype == torch.float32 and not (
+        trainer.args.bf16 or trainer.args.fp16
+    )
+    return LogprobGap(
+        float(gaps.max()),
+        float(gaps.mean()),
+        float32=answer.float32 and ours_in_float32,
+        replica=answer.replica,
+    )
 
 
 def require_live_weights(trainer: Any, prompt_ids: Sequence[int]) -> LogprobGap:
@@ -101,13 +97,14 @@ def require_live_weights(trainer: Any, prompt_ids: Sequence[int]) -> LogprobGap:
     """
     gap = measure_gap(trainer, prompt_ids)
     if gap.breached:
+        who = "the sampler" if gap.replica is None else f"the server {gap.replica}"
         allowed = (
             f"at most {FLOAT32_TOLERANCE:g} per token in float32"
             if gap.float32
             else f"at most {LOW_PRECISION_TOLERANCE:g} on average in low precision"
         )
         raise TrainingError(
-            f"at step {trainer.state.global_step} the sampler's log-probabilities differ from the "
+            f"at step {trainer.state.global_step} the log-probabilities of {who} differ from the "
             f"trainer's by {gap.largest:.3g} at most and {gap.mean:.3g} on average ({allowed}): "
             "vLLM does not sample with the weights that are trained. On a CPU its plug-in "
             "`agentgym_live_weights` must be loaded: unset VLLM_PLUGINS, or name the plug-in in it"

@@ -1,8 +1,8 @@
 """TRL's `rollout_func` over the rollout engine.
 
 TRL hands over a batch of prompts, one per row, and takes back one row each. A prompt here is a task
-id: the environment makes the opening messages, the engine plays the episodes side by side on the
-colocated vLLM, and each trace becomes one row. The combined reward travels beside it to
+id: the environment makes the opening messages, the engine plays the episodes side by side with the
+trainer's policy, and each trace becomes one row. The combined reward travels beside it to
 `episode_reward`, the one reward function, because TRL masks a row only when *every* reward function
 returned None for it.
 """
@@ -10,7 +10,6 @@ returned None for it.
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,20 +21,22 @@ import gymnasium
 
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
-from agentgym.rollout import Engine, EpisodeRequest, Limits, Progress, derived_seed
+from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.train.batch import BatchListener, PlayedBatch
-from agentgym.train.colocated import ColocatedClient
 from agentgym.train.invariant import require_live_weights
-from agentgym.train.live_weights import require_live_weights_on_cpu
 from agentgym.train.metrics import batch_metrics
+from agentgym.train.policy_source import (
+    EngineSettings,
+    PolicySource,
+    RolloutEngine,
+    policy_source_of,
+)
 from agentgym.train.rows import training_row
 from agentgym.train.versions import require_training_stack
 from agentgym.types import Message, ToolSpec
-
-logger = logging.getLogger(__name__)
 
 
 def rollout_func(
@@ -117,7 +118,8 @@ class Rollout:
         self._template_kwargs = template_kwargs
         self._seeded = seeded_sampling
         self._codec: ChatCodec | None = None
-        self._engine: Engine | None = None
+        self._source: PolicySource | None = None
+        self._engine: RolloutEngine | None = None
         self._sink = _StepFile()
         self._probe: list[int] = []
         self._step = -1
@@ -176,18 +178,13 @@ class Rollout:
 
     def _prepare(self, trainer: Any) -> ChatCodec:
         """Everything that can be known to be wrong before the first episode is played."""
-        if not getattr(trainer, "use_vllm", False) or trainer.vllm_mode != "colocate":
-            raise TrainingError(
-                "agentgym's rollouts need colocated vLLM: "
-                'GRPOConfig(use_vllm=True, vllm_mode="colocate")'
-            )
+        source = policy_source_of(trainer)
         names = getattr(trainer, "reward_func_names", [])
         if names != [episode_reward.__name__]:
             raise TrainingError(
                 "the only reward function must be agentgym.train.episode_reward, got "
                 f"{', '.join(names)}: a masked episode is left out only if no function scores it"
             )
-        require_live_weights_on_cpu()
         codec = ChatCodec(
             trainer.processing_class,
             stop_ids=trainer.eos_token_ids,
@@ -198,12 +195,8 @@ class Rollout:
             self._probe = preflight(env, codec, dataset=trainer.train_dataset)
         finally:
             env.close()
-        room = trainer.vllm_generation.llm.llm_engine.vllm_config.model_config.max_model_len
-        if len(self._probe) >= room:
-            raise TrainingError(
-                f"a task's opening has {len(self._probe)} tokens and the context is {room}; "
-                "raise max_context (vllm_max_model_length), or take a model with a longer one"
-            )
+        source.check(codec, self._probe)
+        self._source = source
         return codec
 
     def _after_sync(self, trainer: Any) -> None:
@@ -213,10 +206,8 @@ class Rollout:
             self._call_in_step += 1
             return
         self._step, self._call_in_step = step, 0
-        # TRL resets the prefix cache when it syncs and doesn't look at the answer, which is False
-        # while a block is in use. Old blocks would be reused under the new weights.
-        if trainer.vllm_generation.llm.reset_prefix_cache() is False:
-            raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
+        assert self._source is not None
+        self._source.synced(str(step))
         if self.calls == 0 or step % self._check_every == 0:
             require_live_weights(trainer, self._probe)
 
@@ -257,40 +248,22 @@ class Rollout:
             raise TrainingError(f"{len(requests)} episodes were asked for, {len(played)} came back")
         return [by_request[request.group, request.sample] for request in requests]
 
-    def _new_engine(self, episodes: int, trainer: Any) -> Engine:
+    def _new_engine(self, episodes: int, trainer: Any) -> RolloutEngine:
         """The engine of the run; kept, because it keeps environments for reuse."""
         assert self._codec is not None
-        llm_engine = trainer.vllm_generation.llm.llm_engine
-        client = ColocatedClient(
-            llm_engine,
-            codec=self._codec,
-            max_context=llm_engine.vllm_config.model_config.max_model_len,
-            seeded=self._seeded and not self._seeds_would_crash(llm_engine),
-        )
-        return Engine(
+        assert self._source is not None
+        settings = EngineSettings(
             self.env_id,
-            client=client,
-            sampling=_sampling(trainer, self._max_turn_tokens),
             env_kwargs=self.env_kwargs,
+            sampling=_sampling(trainer, self._max_turn_tokens),
             limits=self._limits
             or Limits(concurrency=episodes, init_concurrency=episodes, eval_concurrency=episodes),
             writer=self._sink,
             progress=self.progress,
             policy_name=trainer.model.name_or_path,
+            seeded=self._seeded,
         )
-
-    def _seeds_would_crash(self, llm_engine: Any) -> bool:
-        """Whether vLLM 0.31 would fail on seeded requests; see `colocated_engine_for_cpu`."""
-        from vllm.platforms import current_platform
-
-        config = llm_engine.vllm_config.scheduler_config
-        crash = bool(current_platform.is_cpu() and config.enable_chunked_prefill)
-        if crash and self._seeded:
-            logger.warning(
-                "sampling is not repeatable: build the trainer inside "
-                "agentgym.train.colocated_engine_for_cpu(), which makes vLLM take seeds on a CPU"
-            )
-        return crash
+        return self._source.engine(settings, self._codec)
 
     def _trace_file(self, trainer: Any) -> Path | None:
         """Where this step's traces go; what an interrupted attempt left is kept beside it."""
