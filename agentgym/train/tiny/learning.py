@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import gymnasium
 
 from agentgym.rollout import Progress, derived_seed
 from agentgym.trace import Trace
 from agentgym.train.config import TrainConfig
 from agentgym.train.evaluation import Evaluation, evaluate
 from agentgym.train.grpo import claim, fit, make_trainer
-from agentgym.train.tiny.demonstrations import ENV_ID, ENV_KWARGS, make_shop
+from agentgym.train.tiny.demonstrations import ENV_ID, ENV_KWARGS
 from agentgym.train.tiny.model import MAX_CONTEXT
 from agentgym.types import Finite, Record
 
@@ -53,12 +55,18 @@ class LearningResult(Record):
 
 
 def learning_config(
-    out: Path, *, model: Path = WARM_START, steps: int = STEPS, seed: int = 0
+    out: Path,
+    *,
+    model: Path = WARM_START,
+    steps: int = STEPS,
+    seed: int = 0,
+    env: str = ENV_ID,
+    env_kwargs: Mapping[str, Any] = ENV_KWARGS,
 ) -> TrainConfig:
     """The training run: 16 groups of 8 episodes a step, no KL term, constant learning rate."""
     return TrainConfig(
-        env=ENV_ID,
-        env_kwargs={**ENV_KWARGS, "split": "train"},
+        env=env,
+        env_kwargs={**env_kwargs, "split": "train"},
         model=str(model),
         out=out,
         steps=steps,
@@ -108,6 +116,9 @@ def learn(
     samples: int = SAMPLES,
     tasks: int | None = None,
     shuffled: bool = False,
+    env: str = ENV_ID,
+    env_kwargs: Mapping[str, Any] = ENV_KWARGS,
+    held_out_kwargs: Mapping[str, Any] | None = None,
     stage: Stage = _no_stage,
     progress: bool | Progress = True,
     on_evaluation: Callable[[str, Evaluation, Sequence[Trace]], None] | None = None,
@@ -122,21 +133,28 @@ def learn(
         samples: Evaluation episodes per held-out task.
         tasks: Held-out tasks, the first ones of the split; None is all.
         shuffled: Whether to spoil the rewards.
+        env: What is trained on.
+        env_kwargs: Its parameters; the split is set here.
+        held_out_kwargs: Those of the evaluations; default: `env_kwargs`.
         stage: Entered around each phase, with its name.
         progress: Whether to show the progress of evaluations and training, or who shows it.
         on_evaluation: Told each result, as soon as it is there, with its name.
     """
-    config = learning_config(folder / "train", model=model, steps=steps, seed=seed)
+    config = learning_config(
+        folder / "train", model=model, steps=steps, seed=seed, env=env, env_kwargs=env_kwargs
+    )
     seconds: dict[str, float] = {}
-    held_out = make_shop(HELD_OUT).task_ids()[:tasks]
+    evaluated = {**(env_kwargs if held_out_kwargs is None else held_out_kwargs), "split": HELD_OUT}
+    shop: Any = gymnasium.make(env, **evaluated).unwrapped
+    held_out = shop.task_ids()[:tasks]
 
     def play(name: str) -> Evaluation:
         with stage(name), _timed(seconds, name):
             traces = evaluate(
                 trainer,
-                ENV_ID,
+                env,
                 tasks=held_out,
-                env_kwargs={**ENV_KWARGS, "split": HELD_OUT},
+                env_kwargs=evaluated,
                 samples=samples,
                 seed=derived_seed(seed, "evaluation"),
                 max_turn_tokens=MAX_TURN_TOKENS,
