@@ -16,6 +16,9 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from agentgym.errors import ConfigError, unknown_name
+from agentgym.train.algorithms import Algorithm
+from agentgym.train.lora import LoraSettings
+from agentgym.train.objective import TRUNCATED, CutBy, TruncatedAs
 from agentgym.types import Finite, Record
 
 OWNED = {
@@ -40,7 +43,7 @@ FIXED = {
     "use_vllm": "rollouts come from vLLM",
     "vllm_mode": "only the colocated mode is wired up",
     "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
-    "mask_truncated_completions": "gates say what a truncated episode is worth",
+    "mask_truncated_completions": "the field 'truncated' says what becomes of such episodes",
     "top_p": "the trainer's log-probabilities know only the temperature",
     "top_k": "the trainer's log-probabilities know only the temperature",
     "min_p": "the trainer's log-probabilities know only the temperature",
@@ -79,6 +82,18 @@ class TrainConfig(Record):
     micro_batch: int | None = Field(default=None, ge=1)
     """Episodes per forward and backward pass and process; bounds memory, changes nothing else.
     None is `group_size`."""
+    algorithm: Algorithm | None = None
+    """Which baseline and loss; see docs/objective.md. None leaves TRL's defaults: GRPO's baseline,
+    every token of the step weighing the same."""
+    refill: int | None = Field(default=None, ge=0)
+    """Rounds in which groups without signal give their place to further tasks. None is 4 with
+    `algorithm="dapo"`, else 0."""
+    truncated: TruncatedAs | dict[CutBy, TruncatedAs] = Field(default_factory=dict)
+    """What an episode cut by a limit is to the optimiser: "train" takes its reward as it is, "mask"
+    leaves it out, "floor" gives it the lowest reward. For all limits, or a table by limit
+    (`turns`, `tokens`, `context`, `time`); left out: "train", and "mask" for `time`."""
+    lora: LoraSettings | None = None
+    """Train an adapter instead of all weights."""
     learning_rate: Finite = Field(default=1e-6, gt=0)
     """Of AdamW, with TRL's linear decay unless `grpo.lr_scheduler_type` says otherwise."""
     temperature: Finite = Field(default=1.0, gt=0)
@@ -106,6 +121,13 @@ class TrainConfig(Record):
             if name in FIXED:
                 raise ValueError(f"{name} can't be set: {FIXED[name]}")
         return grpo
+
+    @property
+    def truncated_as(self) -> dict[CutBy, TruncatedAs]:
+        """What becomes of truncated episodes, for every limit."""
+        if isinstance(self.truncated, str):
+            return dict.fromkeys(TRUNCATED, self.truncated)
+        return {**TRUNCATED, **self.truncated}
 
     @property
     def episodes_per_step(self) -> int:

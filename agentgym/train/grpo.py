@@ -26,10 +26,13 @@ from agentgym.errors import ConfigError, TrainingError
 from agentgym.roles import Roles
 from agentgym.rollout.hosted import hosted_kwargs
 from agentgym.rollout.source import EnvSource
+from agentgym.train.algorithms import refill_rounds
 from agentgym.train.config import CONFIG_FILE, TrainConfig
+from agentgym.train.episode_trainer import trainer_class
 from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
 from agentgym.train.interrupt import stoppable
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
+from agentgym.train.lora import check_lora, trainer_options
 from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
 from agentgym.train.versions import require_training_stack
 
@@ -114,8 +117,8 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     require_training_stack()
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_not_about_masked_rows)
     from datasets import Dataset
-    from trl import GRPOTrainer
 
+    check_lora(config.model, config.lora)
     args = grpo_config(config)
     tokenizer, model_context = _load_tokenizer(config.model)
     context = config.max_context or min(model_context, DEFAULT_CONTEXT)
@@ -135,6 +138,8 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         traces=config.out,
         check_every=config.check_every,
         template_kwargs=args.chat_template_kwargs,
+        truncated=config.truncated_as,
+        refill_rounds=refill_rounds(config.algorithm, config.refill),
     )
     # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
     # those of an engine made meanwhile included.
@@ -148,14 +153,14 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
-        trainer = GRPOTrainer(
+        trainer = trainer_class(config.algorithm)(
             model=config.model,
             args=args,
             processing_class=tokenizer,
             reward_funcs=episode_reward,
             train_dataset=Dataset.from_dict({"prompt": order}),
             rollout_func=rollout,
-            **trainer_kwargs,
+            **{**trainer_options(config.lora), **trainer_kwargs},
         )
     require_live_weights_on_cpu()
     return trainer
@@ -306,7 +311,7 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
             )
     elif record.exists():
         before = json.loads(record.read_text(encoding="utf-8"))
-        fixed = ("env", "env_kwargs", "tasks_per_step", "group_size", "seed")
+        fixed = ("env", "env_kwargs", "tasks_per_step", "group_size", "seed", "lora")
         changed = [name for name in fixed if before.get(name) != now[name]]
         if changed:
             raise ConfigError(

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from agentgym.errors import ConfigError, unknown_name
+from agentgym.train.algorithms import preset
 from agentgym.train.config import TrainConfig
 
 DEFAULT_CONTEXT = 4096
@@ -63,7 +64,7 @@ def grpo_config(config: TrainConfig) -> Any:
         "disable_tqdm": True,
     }
     try:
-        return GRPOConfig(**{**defaults, **theirs, **ours})
+        return GRPOConfig(**{**defaults, **preset(config.algorithm, theirs), **theirs, **ours})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,29 @@ from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
+from agentgym.train.advantages import informative
 from agentgym.train.batch import BatchListener, PlayedBatch
 from agentgym.train.invariant import require_live_weights
 from agentgym.train.metrics import batch_metrics
+from agentgym.train.objective import (
+    TRUNCATED,
+    CutBy,
+    Gather,
+    Objective,
+    Settled,
+    TruncatedAs,
+    here_only,
+    masked_shares,
+    rewards_by_group,
+    without_lone,
+)
 from agentgym.train.policy_source import (
     EngineSettings,
     PolicySource,
     RolloutEngine,
     policy_source_of,
 )
-from agentgym.train.rows import training_row
+from agentgym.train.refill import further_tasks, refill
 from agentgym.train.versions import require_training_stack
 from agentgym.types import Message, ToolSpec
 
@@ -50,6 +64,8 @@ def rollout_func(
     limits: Limits | None = None,
     template_kwargs: Mapping[str, Any] | None = None,
     seeded_sampling: bool = True,
+    truncated: Mapping[CutBy, TruncatedAs] = TRUNCATED,
+    refill_rounds: int = 0,
 ) -> Rollout:
     """A rollout function for a `GRPOTrainer` of your own.
 
@@ -66,6 +82,8 @@ def rollout_func(
         limits: Concurrency and deadlines of the engine; by default all episodes run at once.
         template_kwargs: For the chat template.
         seeded_sampling: Whether each request gets a seed of its own; see `ColocatedClient`.
+        truncated: What an episode is to the optimiser, by the limit that cut it; see `TrainConfig`.
+        refill_rounds: Rounds in which groups without signal give their place to further tasks.
 
     Raises:
         MissingExtraError: If TRL is missing or of a version this is not written for.
@@ -81,6 +99,8 @@ def rollout_func(
         limits=limits,
         template_kwargs=dict(template_kwargs or {}),
         seeded_sampling=seeded_sampling,
+        truncated=truncated,
+        refill_rounds=refill_rounds,
     )
 
 
@@ -99,6 +119,8 @@ class Rollout:
         limits: Limits | None,
         template_kwargs: dict[str, Any],
         seeded_sampling: bool,
+        truncated: Mapping[CutBy, TruncatedAs] = TRUNCATED,
+        refill_rounds: int = 0,
     ) -> None:
         self.env_id = env_id
         self.env_kwargs = env_kwargs
@@ -117,6 +139,9 @@ class Rollout:
         self._limits = limits
         self._template_kwargs = template_kwargs
         self._seeded = seeded_sampling
+        self._objective = Objective(truncated)
+        self._refill_rounds = refill_rounds
+        self._tasks: list[str] = []
         self._codec: ChatCodec | None = None
         self._source: PolicySource | None = None
         self._engine: RolloutEngine | None = None
@@ -140,37 +165,45 @@ class Rollout:
             self._codec = self._prepare(trainer)
         self._after_sync(trainer)
         self.calls += 1
-        requests = list(self._requests(prompts, trainer))
+        training = trainer.model.training
         started = time.perf_counter()
-        traces = self._play(requests, trainer)
+        kept = self._settled(dict(enumerate(prompts)), len(prompts), trainer)
+        left_out: list[Settled] = []
+        facts: dict[str, float] = {}
+        if training and self._refill_rounds:
+            kept, left_out, facts = self._refilled(kept, prompts, trainer)
         seconds = time.perf_counter() - started
-        filler = trainer.eos_token_ids[0]
-        rows = [training_row(trace, filler_id=filler) for trace in traces]
-        rewards = [
-            None if row.fault else trace.reward for row, trace in zip(rows, traces, strict=True)
-        ]
+        played = [*kept, *left_out]
+        if training:
+            groups = rewards_by_group(((s.trace.group, s.reward) for s in played), _gather(trainer))
+            played = without_lone(played, groups)
+            silent = sum(not informative(rewards) for rewards in groups.values())
+            facts |= {**masked_shares(played), "groups_without_signal": silent / len(groups)}
         batch = PlayedBatch(
             step=self._step,
-            training=trainer.model.training,
-            traces=traces,
-            rows=rows,
-            rewards=rewards,
+            training=training,
+            traces=[s.trace for s in played],
+            rows=[s.row for s in played],
+            rewards=[s.reward for s in played],
             seconds=seconds,
         )
         for listener in self.listeners:
             listener(batch)
+        del played[len(kept) :]
+        traces, rows = [s.trace for s in played], [s.row for s in played]
         output: dict[str, Any] = {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
             "logprobs": [row.logprobs for row in rows],
             "env_mask": [row.env_mask for row in rows],
-            "reward": rewards,
+            "reward": [s.reward for s in played],
+            "task_id": [trace.task_id for trace in traces],
             "components": [trace.verdict.components for trace in traces],
             "gates": [trace.verdict.gates for trace in traces],
             "truncation_reason": [trace.truncation_reason for trace in traces],
             "turns": [len(trace.turns) for trace in traces],
             "sampled_tokens": [sum(row.env_mask) for row in rows],
-            "batch_metrics": batch_metrics(batch),
+            "batch_metrics": {**batch_metrics(batch), **facts},
         }
         if len(rows) != len(prompts):
             raise TrainingError(f"{len(prompts)} prompts came in, {len(rows)} rows go out")
@@ -193,10 +226,19 @@ class Rollout:
         env = gymnasium.make(self.env_id, **self.env_kwargs)
         try:
             self._probe = preflight(env, codec, dataset=trainer.train_dataset)
+            scoring = getattr(env.unwrapped, "scoring", None)
         finally:
             env.close()
         source.check(codec, self._probe)
         self._source = source
+        if "floor" in self._objective.truncated.values():
+            if scoring is None:
+                raise TrainingError(
+                    f"{self.env_id} tells no reward range of which truncated episodes could get "
+                    'the lower end; choose truncated="train" or "mask"'
+                )
+            self._objective = replace(self._objective, floor=scoring.reward_range[0])
+        self._tasks = list(dict.fromkeys(trainer.train_dataset["prompt"]))
         return codec
 
     def _after_sync(self, trainer: Any) -> None:
@@ -207,36 +249,87 @@ class Rollout:
             return
         self._step, self._call_in_step = step, 0
         assert self._source is not None
-        self._source.synced(str(step))
+        self._source.after_sync(str(step))
         if self.calls == 0 or step % self._check_every == 0:
             require_live_weights(trainer, self._probe)
 
-    def _requests(self, prompts: Sequence[str], trainer: Any) -> Iterator[EpisodeRequest]:
+    def _settled(
+        self, tasks: Mapping[int, str], rows_here: int, trainer: Any, *, round_: int = 0
+    ) -> list[Settled]:
+        """Play an episode for each row asked for, and settle what the optimiser gets of it."""
+        requests = list(self._requests(tasks, rows_here, trainer, round_=round_))
+        traces = self._play(requests, trainer, more=round_ > 0)
+        filler = trainer.eos_token_ids[0]
+        return [self._objective.settle(trace, filler_id=filler) for trace in traces]
+
+    def _refilled(
+        self, played: Sequence[Settled], prompts: Sequence[str], trainer: Any
+    ) -> tuple[list[Settled], list[Settled], dict[str, float]]:
+        """Further tasks in the place of groups without signal; see `agentgym.train.refill`."""
+        gather = _gather(trainer)
+        first_row = trainer.accelerator.process_index * len(prompts)
+        rows = range(first_row, first_row + len(prompts))
+        done = refill(
+            played,
+            [row // trainer.num_generations for row in rows],
+            rounds=self._refill_rounds,
+            tasks=further_tasks(
+                self._tasks,
+                besides=set(gather(list(prompts))),
+                seed=self._seed,
+                step=f"{self._step}.{self._call_in_step}",
+            ),
+            play=lambda asked, round_: self._settled(
+                dict(asked), len(prompts), trainer, round_=round_
+            ),
+            gather=gather,
+        )
+        return done.kept, done.left_out, done.metrics()
+
+    def _requests(
+        self, tasks: Mapping[int, str], rows_here: int, trainer: Any, *, round_: int = 0
+    ) -> Iterator[EpisodeRequest]:
         """One request per row; the rows of a group share the seed and differ by `sample`.
 
         Seeds depend on the training step and not on how often this process was called, so a
         resumed run continues with the seeds it would have had.
+
+        Args:
+            tasks: Task by row of this process, counted from 0.
+            rows_here: Rows that this process has in all.
+            trainer: Knows the size of a group, and which process this is.
+            round_: 0, or the round of refilling.
         """
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
-        first_row = trainer.accelerator.process_index * len(prompts)
+        first_row = trainer.accelerator.process_index * rows_here
         batch = f"{self._step}.{self._call_in_step}" + ("" if training else ".eval")
-        rows = range(first_row, first_row + len(prompts))
-        here = Counter(row // size for row in rows)  # a group may be spread over processes
-        for row, prompt in zip(rows, prompts, strict=True):
+        # A group may be spread over processes.
+        here = Counter((first_row + row) // size for row in tasks)
+        again = (f"again{round_}",) if round_ else ()
+        for row, task in tasks.items():
+            place, sample = divmod(first_row + row, size)
             yield EpisodeRequest(
-                task_id=prompt,
-                seed=derived_seed(self._seed, batch, row // size),
-                group=f"{batch}.{row // size}",
-                group_size=here[row // size],
-                sample=row % size,
+                task_id=task,
+                seed=derived_seed(self._seed, batch, place, *again),
+                group=".".join((batch, str(place), *again)),
+                group_size=here[place],
+                sample=sample,
             )
 
-    def _play(self, requests: Sequence[EpisodeRequest], trainer: Any) -> list[Trace]:
-        """The traces of the requests, in their order."""
+    def _play(
+        self, requests: Sequence[EpisodeRequest], trainer: Any, *, more: bool = False
+    ) -> list[Trace]:
+        """The traces of the requests, in their order.
+
+        Args:
+            requests: The episodes.
+            trainer: Whose policy plays.
+            more: Whether they belong to a batch of which some were played already.
+        """
         if self._engine is None:
             self._engine = self._new_engine(len(requests), trainer)
-        self._sink.open(self._trace_file(trainer))
+        self._sink.open(self._trace_file(trainer, more=more))
         try:
             with self.while_playing():
                 played = self._engine.run_blocking(requests)
@@ -265,7 +358,7 @@ class Rollout:
         )
         return self._source.engine(settings, self._codec)
 
-    def _trace_file(self, trainer: Any) -> Path | None:
+    def _trace_file(self, trainer: Any, *, more: bool = False) -> Path | None:
         """Where this step's traces go; what an interrupted attempt left is kept beside it."""
         if self._traces is None:
             return None
@@ -273,7 +366,7 @@ class Rollout:
         rank = trainer.accelerator.process_index
         name = f"traces-{kind}{self._step:06d}" + (f"-rank{rank}" if rank else "")
         path = self._traces / f"{name}.jsonl"
-        if path.exists() and self._call_in_step == 0:
+        if path.exists() and self._call_in_step == 0 and not more:
             numbers = itertools.count(1)
             aside = next(
                 p for n in numbers if not (p := path.with_suffix(f".unused{n}.jsonl")).exists()
@@ -286,6 +379,16 @@ class Rollout:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _gather(trainer: Any) -> Gather:
+    """How the processes of a run learn each other's rewards."""
+    if trainer.accelerator.num_processes == 1:
+        return here_only
+    from accelerate.utils import gather_object
+
+    gather: Gather = gather_object
+    return gather
 
 
 class _StepFile:

@@ -63,7 +63,9 @@ class Answers(Rollout):
     def _after_sync(self, trainer: Any) -> None:
         """There is no sampler."""
 
-    def _play(self, requests: Sequence[EpisodeRequest], trainer: Any) -> list[Trace]:
+    def _play(
+        self, requests: Sequence[EpisodeRequest], trainer: Any, *, more: bool = False
+    ) -> list[Trace]:
         scoring = Scoring(judge=Judged(), reward_range=(-10.0, 10.0))
         return [asyncio.run(judged(scoring, answer)) for answer in self.answers]
 

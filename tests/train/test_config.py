@@ -37,7 +37,7 @@ def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
         ({"group_size": 1}, "group_size"),
         ({"grpo": {"num_generations": 4}}, "set by the field 'group_size'"),
         ({"grpo": {"top_p": 0.9}}, "can't be set"),
-        ({"grpo": {"mask_truncated_completions": True}}, "gates say"),
+        ({"grpo": {"mask_truncated_completions": True}}, "the field 'truncated'"),
     ],
 )
 def test_bad_value_is_one_line_with_the_remedy(values: dict[str, object], message: str) -> None:
