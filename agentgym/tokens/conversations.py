@@ -39,6 +39,12 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._said)
 
+    def renewed(self) -> Conversations:
+        """The same with a lock of its own, for a forked process: nobody lets go of this one's."""
+        found = Conversations(self.codec)
+        found._said = dict(self._said)
+        return found
+
     def prompt(
         self, session: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> TokenPrompt:
