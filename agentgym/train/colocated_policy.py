@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym.errors import TrainingError
@@ -66,7 +66,7 @@ class ColocatedPolicy:
             policy_name=settings.policy_name,
         )
 
-    def synced(self, version: str) -> None:
+    def after_sync(self, version: str) -> None:
         """Reset the prefix cache, and see that it was.
 
         TRL resets it when it syncs and doesn't look at the answer, which is False while a block is
@@ -101,6 +101,13 @@ class ColocatedPolicy:
         logprobs = [float(at[i].logprob) for i, at in zip(ids, answer.logprobs, strict=True)]
         float32 = self._engine.vllm_config.model_config.dtype == torch.float32
         return [ProbeAnswer(None, ids, logprobs, float32)]
+
+    def stale(self) -> Mapping[str, str]:
+        """None: the engine has no life of its own."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing: the engine is the trainer's."""
 
     def _seeds_would_crash(self) -> bool:
         """Whether vLLM 0.31 would fail on seeded requests; see `colocated_engine_for_cpu`."""

@@ -153,7 +153,7 @@ def evaluate(
     """
     trainer.vllm_generation.sync_weights()
     source = policy_source_of(trainer)
-    source.synced(str(trainer.state.global_step))
+    source.after_sync(str(trainer.state.global_step))
     codec = ChatCodec(
         trainer.processing_class,
         stop_ids=trainer.eos_token_ids,
@@ -173,6 +173,7 @@ def evaluate(
         writer=writer,
         progress=progress,
         policy_name=trainer.model.name_or_path,
+        template_kwargs=trainer.args.chat_template_kwargs or {},
     )
     engine = source.engine(settings, codec)
     try:

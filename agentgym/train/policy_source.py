@@ -8,7 +8,7 @@ weights are forgotten, and an answer to the question whether it has the new ones
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentgym.client import SamplingParams
@@ -42,6 +42,8 @@ class EngineSettings:
     progress: bool | Progress | None = None
     policy_name: str | None = None
     """As the traces name it."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """For the chat template, as the codec has them."""
     seeded: bool = True
     """Whether requests carry the seeds that make sampling repeatable."""
 
@@ -84,8 +86,8 @@ class PolicySource(Protocol):
         """An engine that plays with this policy; the caller closes it."""
         ...
 
-    def synced(self, version: str) -> None:
-        """The weights have been handed over: forget what was computed with the old ones.
+    def after_sync(self, version: str) -> None:
+        """TRL has handed over its weights: see that nothing the old ones computed is used again.
 
         Args:
             version: The new weights' name, for the traces.
@@ -108,6 +110,17 @@ class PolicySource(Protocol):
         Raises:
             TrainingError: If no replica answers.
         """
+        ...
+
+    def stale(self) -> Mapping[str, str]:
+        """Replicas that may have answered with other weights than the last ones, and why.
+
+        What they said is of an unknown policy. All processes of a run must call together.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free connections, and what was written to hand weights over."""
         ...
 
 

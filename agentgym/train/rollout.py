@@ -354,6 +354,7 @@ class Rollout:
             writer=self._sink,
             progress=self.progress,
             policy_name=trainer.model.name_or_path,
+            template_kwargs=self._template_kwargs,
             seeded=self._seeded,
         )
         return self._source.engine(settings, self._codec)
