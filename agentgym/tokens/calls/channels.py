@@ -1,0 +1,113 @@
+"""Replies made of several addressed messages: Harmony (GPT-OSS) and Muse.
+
+The model goes on from `<|start|>assistant`, so the first message's header has no start of its own.
+A header says whom the message is for; thoughts, calls and the answer are messages like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agentgym.tokens.calls.invoke import atem
+from agentgym.tokens.calls.json_text import json_arguments
+from agentgym.tokens.calls.reading import TAG, ReadCall, Reading, repaired, unreadable
+from agentgym.types import ToolSpec
+
+_START, _MESSAGE = "<|start|>", "<|message|>"
+_TO = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_ENDS = re.compile(r"<\|(?:end|call|return|eom|eot)\|>")
+_BORDER = re.compile(r"(?P<close>\Z)")
+
+
+class Harmony:
+    """GPT-OSS: a channel per message, and calls addressed to `functions.…` with JSON arguments.
+
+    Source: https://cookbook.openai.com/articles/openai-harmony.
+    """
+
+    name = "harmony"
+    think = ("", "")
+    control = frozenset(
+        {_START, _MESSAGE, "<|channel|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"}
+    )
+
+    def read(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Read a reply; see `CallFormat`."""
+        contents: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ReadCall] = []
+        for header, body in _messages(text):
+            channel, to = _CHANNEL.search(header), _TO.search(header)
+            if body is None:
+                _unaddressed(header, contents, calls)
+            elif to is not None:
+                name = to.group(1).removeprefix("functions.")
+                calls.append(json_arguments(body, 0, _BORDER, name)[0])
+            elif channel is not None and channel.group(1) == "analysis":
+                thoughts.append(body)
+            else:
+                contents.append(body)
+        return _reading(contents, thoughts, calls)
+
+
+class Muse:
+    """Muse: a recipient per message, and calls in ATEM addressed to the tool."""
+
+    name = "muse"
+    think = ("", "")
+    control = frozenset({_START, _MESSAGE, "<|eom|>", "<|eot|>"})
+    _body = atem()
+
+    def read(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Read a reply; see `CallFormat`."""
+        contents: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ReadCall] = []
+        for header, body in _messages(text):
+            to = _TO.search(header)
+            recipient = to.group(1) if to else "user"
+            if body is None:
+                _unaddressed(header, contents, calls)
+            elif recipient == "self":
+                thoughts.append(body)
+            else:
+                read = self._body.read(body, tools)
+                wanted = {call.name for call in read.calls if call.name}
+                calls += [repaired(c, wanted != {recipient}) for c in read.calls]
+                if recipient == "user":
+                    contents.append(read.content)
+                elif not read.calls:
+                    calls.append(unreadable(f"{recipient} {body}"))
+        return _reading(contents, thoughts, calls)
+
+
+def _messages(text: str) -> list[tuple[str, str | None]]:
+    """Header and body of each message; the body is None where there is no header to it."""
+    found: list[tuple[str, str | None]] = []
+    for part in text.split(_START):
+        header, separator, body = part.partition(_MESSAGE)
+        if separator:
+            found.append((header, _ENDS.split(body, maxsplit=1)[0]))
+        elif _ENDS.sub("", part).strip() not in ("", "assistant"):
+            found.append((_ENDS.sub("", part), None))
+    return found
+
+
+def _unaddressed(text: str, contents: list[str], calls: list[ReadCall]) -> None:
+    """Text outside any message: an answer in the wrong form, or a header that was cut."""
+    if TAG.search(text) or _TO.search(text):
+        calls.append(unreadable(text))
+    else:
+        contents.append(text)
+
+
+def _reading(contents: list[str], thoughts: list[str], calls: list[ReadCall]) -> Reading:
+    content = "\n".join(contents)
+    tag = TAG.search(content)
+    if tag is not None:
+        calls = [*calls, unreadable(content[tag.start() :])]
+        content = content[: tag.start()]
+    reasoning = "\n".join(found for part in thoughts if (found := part.strip()))
+    return Reading(content.strip() if calls else content, reasoning or None, tuple(calls))
