@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +55,15 @@ def run_on_background_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+def start_on_background_loop(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Start a coroutine on the process's background loop, and don't wait for it.
+
+    Returns:
+        Its result to come; `asyncio.wrap_future` makes it awaitable on any loop.
+    """
+    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentgym.train.config import TrainConfig
+    from agentgym.train.factory import environment_factory, task_rows
+    from agentgym.train.final_messages import final_messages
     from agentgym.train.grpo import make_trainer, task_prompts, train
     from agentgym.train.live_weights import colocated_engine_for_cpu
     from agentgym.train.rollout import episode_reward, rollout_func
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 __all__ = [
     "TrainConfig",
     "colocated_engine_for_cpu",
+    "environment_factory",
     "episode_reward",
+    "final_messages",
     "make_trainer",
     "rollout_func",
     "task_prompts",
+    "task_rows",
     "train",
 ]
 
@@ -29,6 +34,9 @@ _HOME_OF = {
     "TrainConfig": "agentgym.train.config",
     "episode_reward": "agentgym.train.rollout",
     "colocated_engine_for_cpu": "agentgym.train.live_weights",
+    "environment_factory": "agentgym.train.factory",
+    "final_messages": "agentgym.train.final_messages",
+    "task_rows": "agentgym.train.factory",
     "make_trainer": "agentgym.train.grpo",
     "task_prompts": "agentgym.train.grpo",
     "rollout_func": "agentgym.train.rollout",
