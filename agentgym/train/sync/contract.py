@@ -74,13 +74,21 @@ class SyncReport:
 
 
 class SyncListener(Protocol):
-    """Whoever sends requests to the servers, or lets others do so."""
+    """Whoever sends requests to the servers, or lets others do so. Told from any thread."""
+
+    def holding(self, server: Endpoint) -> None:
+        """A server is about to answer nobody; requests had better wait or go elsewhere.
+
+        Args:
+            server: As it was given to `check`.
+        """
+        ...
 
     def synced(self, server: Endpoint, *, version: str, model: str | None) -> None:
         """A server has new weights; told before it answers with them.
 
         Args:
-            server: As it was given to `check`.
+            server: Which.
             version: Of the weights.
             model: What requests must name from now on; None: what they named before.
         """
