@@ -82,6 +82,8 @@ def _rendered_call(render: Render, arguments: Any) -> str | None:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters two texts start with in common."""
+    """How many characters two texts start with in common, a tag begun in both not counted."""
     pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    size = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    tag, end = one.rfind("<", 0, size), one.rfind(">", 0, size)
+    return tag if tag > end else size
