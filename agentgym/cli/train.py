@@ -9,6 +9,9 @@ Examples:
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \
       --set grpo.beta=0.01
   agentgym train --out runs/x --resume
+  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --print-server-command
+  agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --policy-server http://gpu1:8000 \
+      --policy-server http://gpu2:8000 --sync-folder /shared/weights
 """
 
 from __future__ import annotations
@@ -37,6 +40,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         help="folder for all the run makes (default: a new one under runs/)",
+    )
+    servers = parser.add_argument_group(
+        "policy on vLLM servers", "without any, a vLLM in the trainer's own process samples"
+    )
+    servers.add_argument(
+        "--policy-server",
+        metavar="URL",
+        action="append",
+        dest="policy_servers",
+        help="a vLLM server that samples, such as http://gpu1:8000; may be repeated",
+    )
+    servers.add_argument(
+        "--sync",
+        choices=("folder", "lora", "nccl"),
+        help="how servers get new weights (default: folder)",
+    )
+    servers.add_argument(
+        "--sync-folder",
+        metavar="DIR",
+        type=Path,
+        help="folder that trainer and servers share, for weights on their way",
+    )
+    servers.add_argument(
+        "--service",
+        metavar="URL",
+        help="rollout service that plays the episodes (`agentgym serve`), asking the servers",
+    )
+    servers.add_argument(
+        "--print-server-command",
+        action="store_true",
+        help="print how to start such a server for these settings, and stop",
     )
     parser.add_argument("--resume", action="store_true", help="continue from OUT's last checkpoint")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -70,13 +104,25 @@ def run(args: argparse.Namespace) -> int:
         env=args.env,
         model=args.model,
         out=args.out,
+        policy_servers=args.policy_servers,
+        sync=args.sync,
+        sync_folder=args.sync_folder,
+        service=args.service,
     )
+    if args.print_server_command:
+        from agentgym.train.served_setup import command_for_servers
+
+        print(command_for_servers(config))
+        return 0
     EnvSource(config.env, config.env_kwargs)  # before the model, which may take a download
     from agentgym.train.grpo import claim, fit, make_trainer
 
     checkpoint = claim(config, resume=args.resume)
     trainer = make_trainer(config)
     print(f"traces, metrics and checkpoints: {config.out}", flush=True)
-    result = fit(trainer, config, checkpoint=checkpoint, progress=not args.quiet)
+    try:
+        result = fit(trainer, config, checkpoint=checkpoint, progress=not args.quiet)
+    finally:
+        trainer.rollout_func.close()
     print(f"trained {result.steps} steps; model: {result.model}")
     return 0

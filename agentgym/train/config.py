@@ -11,9 +11,9 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.train.algorithms import Algorithm
@@ -41,7 +41,10 @@ OWNED = {
 
 FIXED = {
     "use_vllm": "rollouts come from vLLM",
-    "vllm_mode": "only the colocated mode is wired up",
+    "vllm_mode": "the field 'policy_servers' says where the policy is",
+    "vllm_server_base_url": "the field 'policy_servers' says where the policy is",
+    "vllm_server_host": "the field 'policy_servers' says where the policy is",
+    "vllm_server_port": "the field 'policy_servers' says where the policy is",
     "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
     "mask_truncated_completions": "the field 'truncated' says what becomes of such episodes",
     "top_p": "the trainer's log-probabilities know only the temperature",
@@ -94,6 +97,18 @@ class TrainConfig(Record):
     (`turns`, `tokens`, `context`, `time`); left out: "train", and "mask" for `time`."""
     lora: LoraSettings | None = None
     """Train an adapter instead of all weights."""
+    policy_servers: tuple[str, ...] = ()
+    """URLs of vLLM servers that sample, such as `http://gpu1:8000`. None: a vLLM in the trainer's
+    own process does."""
+    policy_model: str | None = None
+    """What the servers call the model; None asks them."""
+    sync: Literal["folder", "lora", "nccl"] = "folder"
+    """How the servers get new weights: "folder", "lora" (the adapter alone) or "nccl"."""
+    sync_folder: Path | None = None
+    """A folder that trainer and servers share, for weights on their way."""
+    service: str | None = None
+    """URL of a rollout service that plays the episodes, such as `http://rollouts:8800`; it asks the
+    policy servers. None plays them here."""
     learning_rate: Finite = Field(default=1e-6, gt=0)
     """Of AdamW, with TRL's linear decay unless `grpo.lr_scheduler_type` says otherwise."""
     temperature: Finite = Field(default=1.0, gt=0)
@@ -121,6 +136,30 @@ class TrainConfig(Record):
             if name in FIXED:
                 raise ValueError(f"{name} can't be set: {FIXED[name]}")
         return grpo
+
+    @field_validator("policy_servers", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, servers: Any) -> Any:
+        return (servers,) if isinstance(servers, str) else servers
+
+    @model_validator(mode="after")
+    def _servers_get_weights(self) -> Self:
+        if not self.policy_servers:
+            for name in ("service", "sync_folder", "policy_model"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is for a policy on servers; name them in policy_servers "
+                        "(--policy-server), or leave it out"
+                    )
+            return self
+        if self.sync != "nccl" and self.sync_folder is None:
+            raise ValueError(
+                f'sync="{self.sync}" needs sync_folder (--sync-folder), a folder that trainer and '
+                "servers share"
+            )
+        if self.sync == "lora" and self.lora is None:
+            raise ValueError('sync="lora" brings adapters: train one, such as lora.rank=32')
+        return self
 
     @property
     def truncated_as(self) -> dict[CutBy, TruncatedAs]:

@@ -34,6 +34,7 @@ from agentgym.train.interrupt import stoppable
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.lora import check_lora, trainer_options
 from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
+from agentgym.train.served_setup import served_policy
 from agentgym.train.versions import require_training_stack
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,11 @@ def train(config: TrainConfig, *, resume: bool = False, progress: bool = True) -
 
     disable_progress_bar()  # one for every checkpoint; the run has its own line
     checkpoint = claim(config, resume=resume)
-    return fit(make_trainer(config), config, checkpoint=checkpoint, progress=progress)
+    trainer = make_trainer(config)
+    try:
+        return fit(trainer, config, checkpoint=checkpoint, progress=progress)
+    finally:
+        trainer.rollout_func.close()
 
 
 def fit(
@@ -127,8 +132,11 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
             f"max_context={context} is more than the {model_context} tokens {config.model} takes"
         )
     args.vllm_max_model_length = context
+    policy = served_policy(config)
     env_kwargs = training_kwargs(config)
     tasks = _check_fit(config, env_kwargs, tokenizer, context)
+    if policy is not None:
+        policy.check_servers(first=args.process_index == 0)
     order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)
     rollout = rollout_func(
         config.env,
@@ -145,7 +153,9 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     # those of an engine made meanwhile included.
     gc.collect()
     with (
-        colocated_engine_for_cpu(max_context=context),
+        colocated_engine_for_cpu(max_context=context)
+        if policy is None
+        else policy.building_trainer(),
         _environment_restored(),
         warnings.catch_warnings(),
     ):
@@ -162,7 +172,10 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
             rollout_func=rollout,
             **{**trainer_options(config.lora), **trainer_kwargs},
         )
-    require_live_weights_on_cpu()
+    if policy is None:
+        require_live_weights_on_cpu()
+    else:
+        policy.step = lambda: trainer.state.global_step
     return trainer
 
 

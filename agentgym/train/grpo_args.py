@@ -60,7 +60,7 @@ def grpo_config(config: TrainConfig) -> Any:
         "shuffle_dataset": False,
         "mask_truncated_completions": False,
         "use_vllm": True,
-        "vllm_mode": "colocate",
+        "vllm_mode": "server" if config.policy_servers else "colocate",
         "disable_tqdm": True,
     }
     try:

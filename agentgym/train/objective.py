@@ -55,7 +55,7 @@ class Settled:
     reward: float | None
     """None exactly when the row has no vote."""
     masked_by: str | None = None
-    """Which rule took its vote: `row`, `unscored`, `nonfinite`, `truncated` or `alone`."""
+    """Which rule took its vote: `row`, `unscored`, `nonfinite`, `truncated`, `stale` or `alone`."""
 
     def without_vote(self, rule: str) -> Settled:
         """The same episode, with nothing to learn from."""
@@ -137,5 +137,6 @@ def masked_shares(settled: Sequence[Settled]) -> dict[str, float]:
     """Share of episodes without a vote, by rule; those masked by a verdict have metrics already."""
     count = Counter(s.masked_by for s in settled)
     return {
-        f"masked/{rule}": count[rule] / len(settled) for rule in ("truncated", "nonfinite", "alone")
+        f"masked/{rule}": count[rule] / len(settled)
+        for rule in ("truncated", "nonfinite", "stale", "alone")
     }

@@ -173,6 +173,7 @@ class Rollout:
         if training and self._refill_rounds:
             kept, left_out, facts = self._refilled(kept, prompts, trainer)
         seconds = time.perf_counter() - started
+        kept = self._without_stale(kept)
         played = [*kept, *left_out]
         if training:
             groups = rewards_by_group(((s.trace.group, s.reward) for s in played), _gather(trainer))
@@ -252,6 +253,20 @@ class Rollout:
         self._source.after_sync(str(step))
         if self.calls == 0 or step % self._check_every == 0:
             require_live_weights(trainer, self._probe)
+
+    def _without_stale(self, settled: Sequence[Settled]) -> list[Settled]:
+        """Take the vote of episodes that a server played with weights nobody knows."""
+        assert self._source is not None
+        stale = self._source.stale()
+        if not stale:
+            return list(settled)
+        return [
+            s.without_vote("stale")
+            if s.masked_by is None
+            and any(t.replica is None or t.replica in stale for t in s.trace.turns)
+            else s
+            for s in settled
+        ]
 
     def _settled(
         self, tasks: Mapping[int, str], rows_here: int, trainer: Any, *, round_: int = 0
@@ -376,10 +391,12 @@ class Rollout:
         return path
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments, and what the policy keeps for its rollouts."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+        if self._source is not None:
+            self._source.close()
 
 
 def _gather(trainer: Any) -> Gather:

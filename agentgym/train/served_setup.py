@@ -1,0 +1,51 @@
+"""From a `TrainConfig` to the policy on its servers, and to the command that starts them."""
+
+from __future__ import annotations
+
+from agentgym.errors import ConfigError
+from agentgym.train.config import TrainConfig
+from agentgym.train.served import ServedPolicy
+from agentgym.train.sync import WeightSync, server_command
+
+
+def served_policy(config: TrainConfig) -> ServedPolicy | None:
+    """The policy on a run's servers; None for a colocated one.
+
+    Raises:
+        ConfigError: If a URL is none.
+    """
+    if not config.policy_servers:
+        return None
+    return ServedPolicy(
+        config.policy_servers,
+        sync=weight_sync(config),
+        model=config.policy_model,
+        max_context=config.max_context,
+        service=config.service,
+    )
+
+
+def weight_sync(config: TrainConfig) -> WeightSync:
+    """What brings a run's weights to its servers."""
+    from agentgym.train.sync import FolderSync
+
+    if config.sync == "folder":
+        assert config.sync_folder is not None  # the config's own check
+        return FolderSync(config.sync_folder)
+    raise ConfigError(f"sync={config.sync!r} is not there yet")
+
+
+def command_for_servers(config: TrainConfig) -> str:
+    """The command that starts a server for a run, as far as the config tells."""
+    import torch
+
+    on_cpu = not torch.cuda.is_available()
+    return server_command(
+        config.model,
+        kind=config.sync,
+        served_name=config.policy_model,
+        dtype="float32" if on_cpu else "bfloat16",
+        max_context=config.max_context,
+        rank=config.lora.rank if config.lora is not None else 16,
+        cpu=on_cpu,
+    )
