@@ -21,6 +21,10 @@ _CUT_OFF_CALL = (
     "Error: the output limit ended this call, so it was not executed. "
     "Call it again with shorter arguments."
 )
+_UNREADABLE_CALL = (
+    "Error: this call can't be read, so it was not executed. Call a tool again, by its name and "
+    "with complete arguments, in the format for tool calls."
+)
 
 
 class _Asked(NamedTuple):
@@ -30,6 +34,7 @@ class _Asked(NamedTuple):
     name: str
     raw_arguments: Any
     original_id: str | None = None
+    repaired: bool = False
 
 
 def cut_off_reply() -> Message:
@@ -71,6 +76,7 @@ async def run_tool_calls(
                 name=clean_text(asked) if isinstance(asked, str) else "",
                 raw_arguments=recorded(raw),
                 original_id=given_id if given_id != entry["id"] else None,
+                repaired=call.get("repaired") is True,
             ),
             cut_off=record.cut_off and last,
             on_loop=on_loop,
@@ -121,6 +127,8 @@ async def _run_call(
             status, text = "cut_off", _CUT_OFF_CALL
         else:
             status = "malformed"
+            if not call.name:
+                raise MalformedCall(_UNREADABLE_CALL)
             tool = toolbox.find(call.name)
             arguments = tool.read(call.raw_arguments)
             status = "ok"

@@ -142,8 +142,15 @@ class ToolCall(Record):
     status: CallStatus = "ok"
     """`error`: the tool answered with an error. `malformed`: unreadable, or no such tool.
     `cut_off`: ended by the output limit. `not_run`: the episode ended first."""
+    repaired: bool = False
+    """Whether it was not written in the model's own format and could be read all the same."""
     duration_s: float = 0.0
     """Seconds spent in the tool."""
+
+    @property
+    def malformed(self) -> bool:
+        """Whether it could not be read, names no tool, or ran only because it was repaired."""
+        return self.status == "malformed" or (self.repaired and self.status in ("ok", "error"))
 
 
 class Turn(Record):
@@ -188,8 +195,11 @@ class Turn(Record):
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read or name no tool, text that matches no action included."""
-        return sum(c.status == "malformed" for c in self.calls) + self.malformed_text
+        """Calls that were not as they should be, text that matches no action included.
+
+        One that had to be repaired counts although it ran, and one that was cut off never does.
+        """
+        return sum(call.malformed for call in self.calls) + self.malformed_text
 
 
 class Episode(Record):
