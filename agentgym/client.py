@@ -168,7 +168,7 @@ class TokenPath(Record):
     template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """For the chat template, such as `{"enable_thinking": False}`."""
     stop_ids: tuple[int, ...] = ()
-    """Ids that end a turn; default: the tokenizer's, and those of the model's generation config."""
+    """Ids that end a turn, beside the tokenizer's and those of the model's generation config."""
     max_context: int | None = Field(default=None, ge=16)
     """Tokens of prompt and answer that fit; None asks the server."""
 

@@ -46,6 +46,7 @@ _OF_ALL: Final = (
     "prices",
     "budget_usd",
     "dialect",
+    "tokens",
     "extra_body",
     "deadline_s",
     "max_retries",
@@ -298,7 +299,7 @@ class BalancedClient(CallingClient[Seat]):
             limiter=Limiter(
                 endpoint.max_concurrency, endpoint.rate, clock=self._clock, sleep=self._sleep
             ),
-            transport=Transport(endpoint, self._scopes),
+            transport=Transport(endpoint, self._scopes, path=self._wire.path),
             weight_version=weight_version,
         )
         replica.paused = paused
@@ -318,10 +319,8 @@ class BalancedClient(CallingClient[Seat]):
     async def _greet(self, replica: Replica, tools: Sequence[ToolSpec]) -> EndpointError | None:
         if not replica.limiter.has_room:
             return None  # it has answered, or others would wait elsewhere
-        call = self._hello(tools)
-        call.only_at = replica.name
         try:
-            await self._charged(call)
+            await self._greeted(tools, only_at=replica.name)
         except EndpointError as error:
             return error
         return None

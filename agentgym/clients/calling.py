@@ -3,7 +3,7 @@
 A call is one question of the caller. It is put into one request body, waits for money and for a
 server's slot, is sent, perhaps several times, and is charged once, however it ends. Where requests
 go and what a failure means for the next one is for those who inherit: `ChatClient` has one server,
-`BalancedClient` has several.
+`BalancedClient` has several. What a request looks like, messages or token ids, is its `Wire`'s.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from agentgym.client import Completion, Endpoint, SamplingParams
 from agentgym.clients.budget import Budget, Reservation
 from agentgym.clients.dialect import SpokenDialect
 from agentgym.clients.failures import as_error, is_overflow, scrubbed
-from agentgym.clients.prompts import Prompts
-from agentgym.clients.reasoning import KeptReasoning
-from agentgym.clients.reply import BadReply, estimated_tokens, output_limit, read_reply, read_usage
+from agentgym.clients.question import Question, Wire
+from agentgym.clients.reply import BadReply, estimated_tokens, output_limit
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.stream import StreamedReply
 from agentgym.clients.transport import Transport
-from agentgym.clients.wire import check_answered, pieces_of, request_body
+from agentgym.clients.wire import pieces_of
+from agentgym.clients.wires import wire_of
 from agentgym.errors import EndpointError
 from agentgym.metering import charge, report_refusal
 from agentgym.types import Message, ToolSpec, Usage
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 Seat = TypeVar("Seat")
 """Leave to send one request to some server."""
+Put = TypeVar("Put")
 
 _NO_USAGE = Usage(calls=0)
 _FIRST_PAUSE_S = 0.5
@@ -54,13 +55,10 @@ _SILENT_AGAIN = 1
 class Call:
     """One call: what is asked, until when, and what it has cost so far."""
 
-    body: dict[str, Any]
+    question: Question
     ticket: int
     """Its place in every queue."""
     deadline: float
-    session: str | None
-    is_hello: bool = False
-    """Whether it is there to show what a user got wrong, which waiting doesn't mend."""
     only_at: str | None = None
     """The server that it is for, if not for any."""
     seat: Any = None
@@ -75,6 +73,11 @@ class Call:
     failures: int = 0
     failed: bool = False
     usage: Usage = _NO_USAGE
+
+    @property
+    def session(self) -> str | None:
+        """Whose it is."""
+        return self.question.session
 
     @property
     def bill(self) -> Usage:
@@ -141,8 +144,7 @@ class CallingClient(ABC, Generic[Seat]):
         """Dollars spent and held."""
         self.dialect = SpokenDialect(self.endpoint)
         """What the server takes, as far as it is known."""
-        self._reasoning = KeptReasoning(self.endpoint.dialect, getattr(self, "_reasoning", None))
-        self._prompts = Prompts(self.endpoint.dialect)
+        self._wire: Wire = wire_of(self.endpoint, getattr(self, "_wire", None))
         self._scopes = Scopes(repr(self))
         # Reentrant: the garbage collector may end a call, and so bill it, in here.
         self._lock = threading.RLock()
@@ -168,9 +170,9 @@ class CallingClient(ABC, Generic[Seat]):
             BudgetExceeded: If the call might overrun the endpoint's budget.
         """
         self._renewed()
-        prompt = self._reasoning.put_back(session, messages)
-        completion = await self._charged(self._call(prompt, tools, sampling, session))
-        self._reasoning.keep(session, messages, completion)
+        question = self._put(lambda: self._wire.ask(messages, tools, sampling, session))
+        completion = await self._charged(self._call(question))
+        self._wire.keep(question, completion)
         return completion
 
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
@@ -185,7 +187,7 @@ class CallingClient(ABC, Generic[Seat]):
         Raises:
             EndpointError: If they are not; one line that says why.
         """
-        await self._charged(self._hello(tools))
+        await self._greeted(tools)
 
     def spent_before(self, usd: float) -> None:
         """Count on the budget what was spent elsewhere, in dollars."""
@@ -194,8 +196,7 @@ class CallingClient(ABC, Generic[Seat]):
     async def release(self, session: str) -> None:
         """Forget a session."""
         self._renewed()
-        self._reasoning.forget(session)
-        self._prompts.forget(session)
+        self._wire.forget(session)
 
     # --- what the servers are -----------------------------------------------------------------
 
@@ -253,34 +254,27 @@ class CallingClient(ABC, Generic[Seat]):
             self._begin()
             self.budget.spent_usd = spent_usd
 
-    def _hello(self, tools: Sequence[ToolSpec]) -> Call:
-        """A tiny request."""
-        # Some hosted models refuse fewer tokens, and temperature 0.
-        hello = [{"role": "user", "content": "Hi"}]
-        call = self._call(hello, tools, SamplingParams(max_tokens=16), None)
-        call.is_hello = True
-        return call
+    async def _greeted(self, tools: Sequence[ToolSpec], *, only_at: str | None = None) -> None:
+        """Make tiny requests, and see what comes of them."""
+        questions = self._put(lambda: self._wire.hellos(tools))
+        for question in questions:
+            await self._charged(self._call(question, only_at=only_at))
+        self._put(lambda: self._wire.greeted(questions))
 
-    def _call(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        sampling: SamplingParams,
-        session: str | None,
-    ) -> Call:
+    def _put(self, asked: Callable[[], Put]) -> Put:
+        """What is put together or looked at here, its faults as the caller's errors."""
         self._renewed()
-        endpoint = self.endpoint
         try:
-            check_answered(messages)
-            conversation = self._prompts.messages(session, messages)
-            listed = self._prompts.tools(tools) if tools else ()
+            return asked()
         except BadReply as fault:
-            raise as_error(fault, endpoint, attempts=0) from None
+            raise as_error(fault, self.endpoint, attempts=0) from None
+
+    def _call(self, question: Question, *, only_at: str | None = None) -> Call:
         return Call(
-            body=request_body(endpoint.model, conversation, listed, sampling, endpoint.dialect),
+            question=question,
             ticket=self._ticket(),
-            deadline=self._clock() + endpoint.deadline_s,
-            session=session,
+            deadline=self._clock() + self.endpoint.deadline_s,
+            only_at=only_at,
         )
 
     async def _charged(self, call: Call) -> Completion:
@@ -307,15 +301,17 @@ class CallingClient(ABC, Generic[Seat]):
 
     async def _answer(self, call: Call) -> Completion:
         """Ask until there is an answer, the retries are used up, or the deadline passes."""
-        attempt = self._scouted_attempt if "response_format" in call.body else self._attempt
+        is_structured = "response_format" in call.question.body
+        attempt = self._scouted_attempt if is_structured else self._attempt
         while True:
             try:
                 return await attempt(call)
             except BadReply as bad:
                 failure = bad
             # Only what changes the request is worth sending it again.
-            sent = call.sent or call.body
-            if self.dialect.learn(failure, sent) and self.dialect.as_sent(call.body) != sent:
+            body = call.question.body
+            sent = call.sent or body
+            if self.dialect.learn(failure, sent) and self.dialect.as_sent(body) != sent:
                 continue
             await self._go_on(call, failure)
 
@@ -333,7 +329,7 @@ class CallingClient(ABC, Generic[Seat]):
         pause_s = self._pause_s(failure, call.failures)
         too_late = self._clock() + pause_s >= call.deadline
         hopeless = not failure.retryable or is_overflow(failure)
-        hopeless = hopeless or (call.is_hello and not _passes(failure, call.failures))
+        hopeless = hopeless or (call.question.is_hello and not _passes(failure, call.failures))
         if hopeless or too_late or not attempts_left:
             raise failure
         if call.failures > 1:
@@ -366,21 +362,48 @@ class CallingClient(ABC, Generic[Seat]):
             BadReply: If there is no answer.
             BudgetExceeded: If it might cost too much; nothing was sent.
         """
-        sent = call.sent = self.dialect.as_sent(call.body)
+        sent = call.sent = self.dialect.as_sent(call.question.body)
         pieces = pieces_of(sent)
-        prompt_tokens, limit = estimated_tokens(sum(map(len, pieces))), output_limit(sent)
+        prompt_tokens, limit = call.question.prompt_tokens, output_limit(sent)
+        if prompt_tokens is None:
+            prompt_tokens = estimated_tokens(sum(map(len, pieces)))
         queued_at = self._clock()
         reserved = await self.budget.hold(call.ticket, prompt_tokens, limit)
         try:
             seat = await self._enter(call, prompt_tokens, limit)
             try:
                 call.deadline += self._clock() - queued_at  # waiting for one's turn is free
-                attempt = Attempt(sent, b"".join(pieces), prompt_tokens, reserved)
+                fitted = await self._fitted(call, seat, sent)
+                if fitted is not sent:
+                    pieces = pieces_of(fitted)
+                attempt = Attempt(fitted, b"".join(pieces), prompt_tokens, reserved)
                 return await self._sent(call, seat, attempt)
             finally:
                 self._leave(seat)
         finally:
             self.budget.let_go(reserved)
+
+    async def _fitted(self, call: Call, seat: Seat, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The request as its server has room for it.
+
+        Raises:
+            BadReply: If that can't be found out; the failure is noted as the server's.
+        """
+        server = self._server(seat)
+        fitted = self._wire.fit(call.question, sent, server)
+        if fitted is not None:
+            return fitted
+        try:
+            async with asyncio.timeout(self._patience_s(call, seat)):
+                await self._wire.learn(call.question, server)
+        except TimeoutError as error:
+            failure = BadReply("no answer within the time-out", retryable=True, status=408)
+            self._failed(seat, failure)
+            raise failure from error
+        except BadReply as failure:
+            self._failed(seat, failure)
+            raise
+        return self._wire.fit(call.question, sent, server) or sent
 
     async def _scouted_attempt(self, call: Call) -> Completion:
         """An attempt at a structured answer, after whoever finds out how the server takes them.
@@ -400,7 +423,7 @@ class CallingClient(ABC, Generic[Seat]):
         call.attempts += 1
         try:
             reply = await self._posted(call, seat, attempt)
-            completion = read_reply(reply, attempt.body)
+            completion = self._wire.read(reply, attempt.body, call.question)
         except BadReply as failure:
             attempt.usage, attempt.is_settled = failure.usage, not failure.unknown_bill
             self._failed(seat, failure)
@@ -417,8 +440,7 @@ class CallingClient(ABC, Generic[Seat]):
     async def _posted(self, call: Call, seat: Seat, attempt: Attempt) -> Any:
         """The server's reply."""
         server = self._server(seat)
-        left_s = call.deadline - self._clock()
-        patience_s = min(left_s, server.endpoint.timeout_s)
+        patience_s = self._patience_s(call, seat)
         try:
             async with asyncio.timeout(patience_s) as scope:
                 self._sending(seat, scope)
@@ -426,10 +448,15 @@ class CallingClient(ABC, Generic[Seat]):
                 return await session.post(attempt.data, attempt.begin_stream)
         except TimeoutError as error:
             why = self._cut_because(seat)
-            which = "before the deadline" if patience_s == left_s else "within the time-out"
+            shorter = patience_s < server.endpoint.timeout_s
+            which = "before the deadline" if shorter else "within the time-out"
             raise BadReply(
                 why or f"no answer {which}", retryable=True, status=408, unknown_bill=True
             ) from error
+
+    def _patience_s(self, call: Call, seat: Seat) -> float:
+        """How long a server may take to answer."""
+        return min(call.deadline - self._clock(), self._server(seat).endpoint.timeout_s)
 
     def _settle(self, call: Call, attempt: Attempt) -> None:
         """Put an attempt on the call's bill, and tell the budget what it cost."""
@@ -437,7 +464,7 @@ class CallingClient(ABC, Generic[Seat]):
         if usage is None and attempt.streamed is not None and attempt.streamed.started:
             # What has come was generated, and is billed.
             (choice,) = attempt.streamed.body()["choices"]
-            usage = read_usage({}, call.body, choice["message"])
+            usage = self._wire.usage_of_part(call.question, choice["message"])
         cost_usd = 0.0
         if usage is not None:
             prices = self.endpoint.prices

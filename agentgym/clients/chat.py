@@ -57,7 +57,7 @@ class ChatClient(CallingClient[Permit]):
             endpoint.max_concurrency, endpoint.rate, clock=self._clock, sleep=self._sleep
         )
         """Slots and pace, of all loops together."""
-        self._transport = Transport(endpoint, self._scopes)
+        self._transport = Transport(endpoint, self._scopes, path=self._wire.path)
 
     def __repr__(self) -> str:
         return f"ChatClient({public_url(self.endpoint.base_url)}, model={self.endpoint.model!r})"

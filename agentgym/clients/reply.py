@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentgym.client import Completion
@@ -123,26 +123,14 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
     Raises:
         BadReply: If it is an error, or has no choice.
     """
-    if not isinstance(body, Mapping):
-        raise BadReply(f"the reply is no JSON object: {body!r:.{QUOTED}}", retryable=True)
-    reported = body.get("usage")
-    reported = reported if isinstance(reported, Mapping) else {}
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    error = body.get("error") or (isinstance(choice, Mapping) and choice.get("error"))
-    if error or not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
-        billed = read_usage(reported, request, None) if reported else None
-        if error:
-            raise _embedded_error(error, billed)
-        text = "the reply has no choice in it"
-        raise BadReply(text, retryable=True, usage=billed, empty=True)
+    choice, reported = choice_of(
+        body, "message", lambda reported: read_usage(reported, request, None)
+    )
     message, reasoning = _read_message(choice["message"])
     usage = read_usage(reported, request, {**message, "reasoning": reasoning})
     finish_reason = choice.get("finish_reason")
-    if finish_reason in _DIED:  # not the policy's doing, whatever text there is
-        text = f"the server gave up (finish_reason {finish_reason!r})"
-        raise BadReply(text, retryable=True, usage=usage)
-    spent = _count(reported.get("completion_tokens"))
+    check_finished(finish_reason, usage)
+    spent = count_of(reported.get("completion_tokens"))
     return Completion(
         message=message,
         usage=usage,
@@ -151,6 +139,47 @@ def read_reply(body: Any, request: Mapping[str, Any]) -> Completion:
         cut_off=finish_reason == "length" or (spent or 0) >= output_limit(request),
         reasoning=reasoning,
     )
+
+
+def choice_of(
+    body: Any, kind: str, billed: Callable[[Mapping[str, Any]], Usage]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The one choice of a reply, and the usage it reports.
+
+    Args:
+        body: The decoded JSON.
+        kind: The field that a choice must have: an object as `message`, or a `text`.
+        billed: What a reply without a choice was billed, by the usage that it reports.
+
+    Raises:
+        BadReply: If it is an error, or has no choice.
+    """
+    if not isinstance(body, Mapping):
+        raise BadReply(f"the reply is no JSON object: {body!r:.{QUOTED}}", retryable=True)
+    reported = body.get("usage")
+    reported = reported if isinstance(reported, Mapping) else {}
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    error = body.get("error") or (isinstance(choice, Mapping) and choice.get("error"))
+    wanted = str if kind == "text" else Mapping
+    if error or not isinstance(choice, Mapping) or not isinstance(choice.get(kind), wanted):
+        usage = billed(reported) if reported else None
+        if error:
+            raise _embedded_error(error, usage)
+        text = "the reply has no choice in it"
+        raise BadReply(text, retryable=True, usage=usage, empty=True)
+    return choice, reported
+
+
+def check_finished(finish_reason: Any, usage: Usage) -> None:
+    """Tell an answer from what was left when a server gave up.
+
+    Raises:
+        BadReply: If it gave up; that isn't the policy's doing, whatever text there is.
+    """
+    if finish_reason in _DIED:
+        text = f"the server gave up (finish_reason {finish_reason!r})"
+        raise BadReply(text, retryable=True, usage=usage)
 
 
 def output_limit(request: Mapping[str, Any]) -> float:
@@ -229,15 +258,15 @@ def read_usage(
         request: The request's body, to estimate its tokens.
         answer: The answer, to estimate its tokens; None if there was none.
     """
-    prompt = _count(reported.get("prompt_tokens"))
-    completion = _count(reported.get("completion_tokens"))
+    prompt = count_of(reported.get("prompt_tokens"))
+    completion = count_of(reported.get("completion_tokens"))
     estimated = prompt is None or completion is None
     if prompt is None:
         prompt = _estimate(request["messages"], request.get("tools", ()))
     if completion is None:
         completion = _estimate(answer) if answer else 0
-    cached = _count(_detail(reported, "prompt_tokens_details", "cached_tokens"))
-    reasoning = _count(_detail(reported, "completion_tokens_details", "reasoning_tokens"))
+    cached = count_of(detail_of(reported, "prompt_tokens_details", "cached_tokens"))
+    reasoning = count_of(detail_of(reported, "completion_tokens_details", "reasoning_tokens"))
     return Usage(
         prompt_tokens=prompt,
         cached_tokens=min(cached or 0, prompt),
@@ -247,12 +276,13 @@ def read_usage(
     )
 
 
-def _detail(reported: Mapping[str, Any], group: str, key: str) -> Any:
+def detail_of(reported: Mapping[str, Any], group: str, key: str) -> Any:
+    """One field of a group inside a reply's `usage`; None where there is none."""
     details = reported.get(group)
     return details.get(key) if isinstance(details, Mapping) else None
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
     """A token count, or None where the server gave none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None  # also what NaN and infinity are

@@ -45,10 +45,16 @@ class Transport:
     Args:
         endpoint: Where to.
         scopes: The calls that end where this process does.
+        path: The route of its requests, below the base URL.
     """
 
-    def __init__(self, endpoint: Endpoint, scopes: Scopes) -> None:
+    def __init__(
+        self, endpoint: Endpoint, scopes: Scopes, *, path: str = "/chat/completions"
+    ) -> None:
         self.endpoint = endpoint
+        self.path = path
+        self.max_context: int | None = None
+        """Tokens that the server has room for, where it was asked."""
         self._scopes = scopes
         self._lock = threading.Lock()
         self._sessions: dict[asyncio.AbstractEventLoop, LoopSession] = {}
@@ -66,7 +72,9 @@ class Transport:
             if found is None or found.closed:
                 for old in [old for old in self._sessions if old.is_closed()]:
                     del self._sessions[old]
-                found = self._sessions[loop] = LoopSession(self.endpoint, self._scopes)
+                found = self._sessions[loop] = LoopSession(
+                    self.endpoint, self._scopes, path=self.path
+                )
         await found.open()
         return found
 
@@ -84,9 +92,10 @@ class LoopSession:
     Args:
         endpoint: Where to.
         scopes: The calls that end where this process does.
+        path: The route of its requests, below the base URL.
     """
 
-    def __init__(self, endpoint: Endpoint, scopes: Scopes) -> None:
+    def __init__(self, endpoint: Endpoint, scopes: Scopes, *, path: str) -> None:
         parts = urlsplit(endpoint.base_url)
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
@@ -94,13 +103,10 @@ class LoopSession:
         self.closed = False
         self.scopes = scopes
         self._endpoint = endpoint
-        query = f"?{parts.query}" if parts.query else ""
-        base = public_url(endpoint.base_url).rstrip("/")
-        self._url = URL(f"{base}/chat/completions{query}", encoded=True)
-        self._probed = [
-            URL(url + query, encoded=True)
-            for url in (f"{base.removesuffix('/v1')}/health", f"{base}/models")
-        ]
+        self._query = f"?{parts.query}" if parts.query else ""
+        self._base = public_url(endpoint.base_url).rstrip("/")
+        self._url = self._url_of(path)
+        self._probed = [self._url_of("/health", at_root=True), self._url_of("/models")]
         # Left in the URL, credentials get into logs.
         has_user = parts.username is not None
         self._basic = f"Basic {basic_credentials(parts)}" if has_user else None
@@ -132,6 +138,40 @@ class LoopSession:
         """Close the connections."""
         self.closed = True
         await self._keeper.aclose()
+
+    def _url_of(self, path: str, *, at_root: bool = False) -> URL:
+        base = self._base.removesuffix("/v1") if at_root else self._base
+        return URL(f"{base}{path}{self._query}", encoded=True)
+
+    async def ask(self, path: str, body: bytes | None = None, *, at_root: bool = False) -> Any:
+        """Ask another route of the server.
+
+        Args:
+            path: Below the base URL.
+            body: JSON to post; None gets.
+            at_root: Whether the route is beside /v1 rather than below it.
+
+        Raises:
+            BadReply: If there is no answer, or it is an HTTP error or no JSON.
+        """
+        url = self._url_of(path, at_root=at_root)
+        try:
+            headers = {"Authorization": self._basic or f"Bearer {self._key()}"}
+            async with self._http.request(
+                "GET" if body is None else "POST",
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+            ) as response:
+                data = await response.read()
+        except BadReply:
+            raise
+        except Exception as error:
+            raise as_bad_reply(error) from error
+        if not 200 <= response.status < 300:
+            raise status_error(response.status, response.headers, data, url)
+        return _decoded(data)
 
     async def post(self, data: bytes, begin_stream: Callable[[], StreamedReply]) -> Any:
         """Send one request and decode the reply.

@@ -118,6 +118,50 @@ def request_body(
     return body
 
 
+def token_request_body(
+    model: str,
+    prompt: Written,
+    stop_ids: Sequence[int],
+    sampling: SamplingParams,
+    dialect: Dialect,
+) -> dict[str, Any]:
+    """A completions request in token ids, with every sampling parameter in it.
+
+    Args:
+        model: The model's name.
+        prompt: The ids.
+        stop_ids: Ids that end the turn; the last of what is sampled may be one.
+        sampling: How to sample.
+        dialect: Whether the server takes a seed.
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        "prompt": prompt,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "max_tokens": sampling.max_tokens,
+        "n": 1,
+        "stop_token_ids": list(stop_ids),
+        "logprobs": 0,  # of the sampled ids, and of no others
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,  # beside the log-probabilities; nobody reads texts
+        "add_special_tokens": False,
+        "skip_special_tokens": False,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.seed is not None and dialect.seed:
+        body["seed"] = sampling.seed
+    if sampling.json_schema is not None:
+        body["response_format"] = _json_format(sampling.json_schema)
+    return body
+
+
 def _json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     form = {"name": "answer", "schema": schema, "strict": _is_closed(schema)}
     return {"type": "json_schema", "json_schema": form}

@@ -820,7 +820,8 @@ def test_a_forked_process_does_not_wait_for_what_a_thread_of_its_parent_was_at(m
                 answers.put(got.message["content"])
             def child(answers):
                 asyncio.run(play(answers))
-            locks = [client._prompts._lock, client._reasoning._lock, client._scopes._lock]
+            wire = client._wire
+            locks = [wire._prompts._lock, wire._reasoning._lock, client._scopes._lock]
             locks += [client._lock, client.budget._lock]
             locks += [client._router.lock] if isinstance(client, BalancedClient) else []
             held, done = threading.Event(), threading.Event()
