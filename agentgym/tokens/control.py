@@ -1,0 +1,108 @@
+"""Text that looks like a control token stays text.
+
+A web page may contain `<|im_end|>`, and so may a tool's name or an argument that a model made up.
+As text it is harmless; as a token it would end the turn or open another role. A tokenizer can't
+tell them apart once both stand in one rendered string, so such texts are taken out before rendering
+and put back, encoded in pieces, afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+_MARKUP = re.compile(r"[<\[｜|].*[>\]｜|]", re.DOTALL)
+
+
+class ControlText:
+    """Hides a tokenizer's control tokens in what others wrote, and encodes text with them put back.
+
+    Control tokens are those that the tokenizer calls special and those written like markup
+    (`<tool_response>`); runs of spaces or newlines that some tokenizers add are not.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder
+        control = {
+            token.content: number
+            for number, token in added.items()
+            if token.content.strip() and (token.special or _MARKUP.fullmatch(token.content))
+        }
+        self.ids = frozenset(control.values())
+        """Ids of the control tokens."""
+        longest_first = sorted(control, key=len, reverse=True)
+        self._texts = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # Digits and plain letters: no template or JSON encoder writes them otherwise.
+        nonce = secrets.token_hex(8)
+        self._slot = f"q{nonce}q{{}}q{nonce}q"
+        self._slots = re.compile(f"q{nonce}q(\\d+)q{nonce}q")
+        self._anchor = self._find_anchor(added)
+
+    def hide(self, value: Any, hidden: list[str]) -> Any:
+        """Replace control tokens' texts in a message, or any part of one, by placeholders.
+
+        Args:
+            value: A string, or lists and mappings of strings.
+            hidden: Takes the texts, in the order of their placeholders.
+        """
+        if isinstance(value, str):
+            return self._texts.sub(lambda found: self._hide_one(found.group(), hidden), value)
+        if isinstance(value, dict):
+            return {self.hide(key, hidden): self.hide(each, hidden) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.hide(each, hidden) for each in value]
+        return value
+
+    def encode(self, text: str, hidden: Sequence[str] = ()) -> list[int]:
+        """Ids of a rendered text; control tokens' texts that were hidden come back as text."""
+        if not hidden:
+            return self._ids(text)
+        ids: list[int] = []
+        for position, piece in enumerate(self._slots.split(text)):
+            if position % 2:
+                ids += self._as_text(hidden[int(piece)])
+            elif piece:
+                ids += self._ids_within(piece) if position else self._ids(piece)
+        return ids
+
+    def _hide_one(self, text: str, hidden: list[str]) -> str:
+        hidden.append(text)
+        return self._slot.format(len(hidden) - 1)
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _ids_within(self, text: str) -> list[int]:
+        """Ids of a text in the middle: some tokenizers put a space before a first word."""
+        if self._anchor is None:
+            return self._ids(text)
+        return self._ids(self._anchor + text)[1:]
+
+    def _as_text(self, token: str) -> list[int]:
+        """Ids of a control token's text, none of them a control token.
+
+        Cut in two it isn't recognised; a token whose halves are tokens is cut elsewhere.
+        """
+        for cut in (max(1, len(token) // 2), *range(1, len(token))):
+            ids = self._ids_within(token[:cut]) + self._ids_within(token[cut:])
+            if self.ids.isdisjoint(ids):
+                return ids
+        letters = [i for letter in token for i in self._ids_within(letter)]
+        return [i for i in letters if i not in self.ids]
+
+    def _find_anchor(self, added: dict[int, Any]) -> str | None:
+        """A control token after which text is encoded as it is in the middle of a text."""
+        for number, token in added.items():
+            if (
+                token.special
+                and not token.rstrip
+                and self._ids(token.content + "a")[:1] == [number]
+            ):
+                return str(token.content)
+        return None
