@@ -137,6 +137,22 @@ class AdminClient:
         """Serve an adapter no more."""
         await self.ask("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
 
+    async def world_size(self) -> int:
+        """Its workers, of all kinds of parallelism."""
+        return int((await self.ask("GET", "/get_world_size"))["world_size"])
+
+    async def init_transfer(self, init_info: dict[str, Any], *, timeout_s: float) -> None:
+        """Have its workers join a group for weight transfer; answers once all have joined."""
+        body = {"init_info": init_info}
+        await self.ask("POST", "/init_weight_transfer_engine", body=body, timeout_s=timeout_s)
+
+    async def receive(self, update_info: dict[str, Any], *, timeout_s: float) -> None:
+        """Have its workers take the tensors that are broadcast meanwhile."""
+        await self.ask("POST", "/start_weight_update", body={})
+        body = {"update_info": update_info}
+        await self.ask("POST", "/update_weights", body=body, timeout_s=timeout_s)
+        await self.ask("POST", "/finish_weight_update", body={}, timeout_s=timeout_s)
+
     async def ask(
         self,
         method: str,

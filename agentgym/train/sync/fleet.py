@@ -139,14 +139,14 @@ class Fleet:
             try:
                 return await self._twice(action, server)
             except ServerFault as fault:
-                await self._tell("lost", server.endpoint, why=str(fault))
+                await self.tell("lost", server.endpoint, why=str(fault))
                 raise
 
         return tried
 
     async def hold(self, server: AdminClient) -> None:
         """Let nothing run at a server."""
-        await self._tell("holding", server.endpoint)
+        await self.tell("holding", server.endpoint)
         await server.pause(self.in_flight, timeout_s=self._drain_s)
 
     async def release(self, server: AdminClient, *, version: str, model: str | None) -> None:
@@ -155,7 +155,7 @@ class Fleet:
             running=self.in_flight == "through", timeout_s=self._drain_s
         )
         await server.set_version(version)
-        await self._tell("synced", server.endpoint, version=version, model=model)
+        await self.tell("synced", server.endpoint, version=version, model=model)
         await server.resume()
 
     def settle(self, outcomes: dict[str, T | ServerFault], *, version: str) -> list[T]:
@@ -196,15 +196,18 @@ class Fleet:
 
     def stale(self) -> dict[str, str]:
         """Roots of the servers that don't have the last weights, and why."""
-        if self.version is None:
-            return {}
-        here = [e for e in self.endpoints if root_of(e) not in self.lost]
-        told = self.each(_version, endpoints=here)
-        return self.lost | {
-            root: str(found) if isinstance(found, ServerFault) else f"{root} has weights {found!r}"
-            for root, found in told.items()
-            if found != self.version
-        }
+
+        async def has_them(server: AdminClient) -> str | None:
+            found = await server.version()
+            return None if found == self.version else f"{server.root} has weights {found!r}"
+
+        return self.faults(has_them) if self.version is not None else {}
+
+    def faults(self, find: Action[str | None]) -> dict[str, str]:
+        """What is wrong with each server: it is lost, does not answer, or what is found there."""
+        there = [e for e in self.endpoints if root_of(e) not in self.lost]
+        found = self.each(find, endpoints=there)
+        return self.lost | {root: str(fault) for root, fault in found.items() if fault is not None}
 
     def close(self) -> None:
         """Wait for what Ctrl-C left running."""
@@ -240,7 +243,7 @@ class Fleet:
             await asyncio.sleep(self._retry_pause_s)
         return await action(server)
 
-    async def _tell(self, what: str, endpoint: Endpoint, **facts: Any) -> None:
+    async def tell(self, what: str, endpoint: Endpoint, **facts: Any) -> None:
         """Tell the listeners, in a thread: what they do may need this loop."""
         for listener in self._listeners:
             try:
@@ -255,7 +258,3 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 async def _info(server: AdminClient) -> ServerInfo:
     return ServerInfo.of(server.root, await server.models(), await server.info())
-
-
-async def _version(server: AdminClient) -> str:
-    return await server.version()

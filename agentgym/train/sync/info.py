@@ -84,7 +84,7 @@ class ServerInfo:
                 f"it quantizes its weights ({self.quantization}), which the trainer does not: "
                 "start it without --quantization, or train LoRA adapters"
             )
-        found += self._faults_of_lora(rank) if kind == "lora" else []
+        found += self.faults_of_rank(rank) if kind == "lora" else []
         if kind == "nccl" and self.transfer_backend != "nccl":
             found.append(
                 "it has no NCCL weight transfer: start it with --weight-transfer-config "
@@ -92,9 +92,11 @@ class ServerInfo:
             )
         return found
 
-    def _faults_of_lora(self, rank: int | None) -> list[str]:
+    def faults_of_rank(self, rank: int | None) -> list[str]:
+        """Why it can't serve adapters of a rank, one line each; None: of any."""
         if self.max_lora_rank is None:
-            return [f"it takes no adapters: start it with --enable-lora --max-lora-rank {rank}"]
+            flags = f"--enable-lora --max-lora-rank {_served_rank(rank or 16)}"
+            return [f"it takes no adapters: start it with {flags}"]
         if rank is not None and rank > self.max_lora_rank:
             remedy = f"start it with --max-lora-rank {_served_rank(rank)}, or train a lower rank"
             return [f"rank {rank} is above its --max-lora-rank {self.max_lora_rank}: {remedy}"]
