@@ -73,9 +73,9 @@ def test_plain_text_is_the_answer():
     [
         ('{"name": "add", "arguments": {"amount": }}', "arguments of add are not valid JSON"),
         ('{"name": "add", "arguments": {"amount": "x"}}', "amount: "),
-        ("nonsense", "no tool ''"),
-        ("[1]", "no tool ''"),
-        ("", "no tool ''"),
+        ("nonsense", "can't be read"),
+        ("[1]", "can't be read"),
+        ("", "can't be read"),
         ('{"name": "fly", "arguments": {}}', "no tool 'fly'"),
     ],
 )
