@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym.errors import ConfigError
 from agentgym.train.config import TrainConfig
 from agentgym.train.served import ServedPolicy
-from agentgym.train.sync import WeightSync, server_command
+from agentgym.train.sync import FolderSync, LoraSync, NcclSync, WeightSync, server_command
 
 
 def served_policy(config: TrainConfig) -> ServedPolicy | None:
@@ -27,12 +26,13 @@ def served_policy(config: TrainConfig) -> ServedPolicy | None:
 
 def weight_sync(config: TrainConfig) -> WeightSync:
     """What brings a run's weights to its servers."""
-    from agentgym.train.sync import FolderSync
-
+    if config.sync == "nccl":
+        return NcclSync()
+    assert config.sync_folder is not None  # the config has seen to it, as to the next one
     if config.sync == "folder":
-        assert config.sync_folder is not None  # the config's own check
         return FolderSync(config.sync_folder)
-    raise ConfigError(f"sync={config.sync!r} is not there yet")
+    assert config.lora is not None
+    return LoraSync(config.sync_folder, rank=config.lora.rank)
 
 
 def command_for_servers(config: TrainConfig) -> str:
