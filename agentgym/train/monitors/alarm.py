@@ -1,0 +1,89 @@
+"""An alarm, and the book that a run keeps of them: each is raised once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from agentgym.durable import LineFile
+from agentgym.types import Finite, Record
+
+ALARMS_FILE = "alarms.jsonl"
+"""Where a run keeps its alarms, in its own folder."""
+
+
+class Alarm(Record):
+    """Something that keeps a run from learning, with the evidence."""
+
+    name: str
+    """Which alarm; `gate:NAME` names the gate."""
+    step: int
+    """Training steps done when it was raised."""
+    seen: str
+    """What is the matter, with the figures."""
+    cause: str
+    """What it most likely comes from."""
+    change: str
+    """The first thing to change."""
+    numbers: dict[str, Finite] = Field(default_factory=dict)
+    """The figures behind it, by name."""
+
+    @property
+    def kind(self) -> str:
+        """The name without what it is about: `gate` of `gate:truncated`."""
+        return self.name.partition(":")[0]
+
+    def text(self) -> str:
+        """All of it in one line."""
+        return f"{self.name}: {self.seen}: {self.cause}; try {self.change}"
+
+
+class AlarmBook:
+    """The alarms of a run; a resumed run goes on with those it had.
+
+    Args:
+        path: File to keep them in, one JSON line each; None keeps them in memory.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.alarms: list[Alarm] = [] if path is None else read_alarms(path)
+
+    def add(self, found: Iterable[Alarm]) -> list[Alarm]:
+        """Note alarms.
+
+        Returns:
+            Those that were not raised before.
+
+        Raises:
+            TraceError: If the file can't be written.
+        """
+        known = {alarm.name for alarm in self.alarms}
+        fresh = []
+        for alarm in found:
+            if alarm.name not in known:
+                known.add(alarm.name)
+                fresh.append(alarm)
+        self.alarms += fresh
+        if self._path is not None and fresh:
+            file = LineFile(self._path)
+            for alarm in fresh:
+                file.append(f"{alarm.model_dump_json()}\n".encode())
+            file.close()
+        return fresh
+
+
+def read_alarms(path: Path) -> list[Alarm]:
+    """The alarms in a file; none if there is no file, and what a crash tore is left out."""
+    if not path.exists():
+        return []
+    alarms = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            alarms.append(Alarm.model_validate(json.loads(line)))
+        except (ValueError, ValidationError):
+            continue
+    return alarms

@@ -1,0 +1,233 @@
+"""A run read from its folder, and looked at step by step as if it were going on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from agentgym.errors import TrainingError
+from agentgym.traces import read_traces
+from agentgym.train.batch import PlayedBatch
+from agentgym.train.metrics import batch_metrics
+from agentgym.train.monitors.alarm import ALARMS_FILE, Alarm, AlarmBook, read_alarms
+from agentgym.train.monitors.checks import look
+from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
+from agentgym.train.monitors.scores import EVALUATIONS_FILE, HeldOutScore, read_scores
+from agentgym.train.monitors.tasks import TaskHistory
+from agentgym.train.rows import training_row
+from agentgym.types import Finite, Record
+
+METRICS_FILE = "metrics.jsonl"
+"""Where a run keeps the metrics of each step, in its own folder."""
+_TRACES = re.compile(r"traces-step(\d+)(-[^.]*)?\.jsonl")
+_ENOUGH = OURS + "groups_equal"
+"""A metric that says that the step's own line has all that its traces could tell."""
+
+
+class Moved(Record):
+    """A figure at the two ends of a run."""
+
+    name: str
+    first: Finite
+    """Mean over the first steps."""
+    last: Finite
+    """Mean over the last window."""
+    low: Finite | None
+    """Lower end of the last one's interval, three standard errors; None with one step."""
+    high: Finite | None
+    n: int
+    """Steps that have it."""
+
+
+class Diagnosis(Record):
+    """What the files of a run say."""
+
+    run: Path
+    steps: int
+    """Training steps done."""
+    alarms: tuple[Alarm, ...]
+    """Every alarm at the step at which there was evidence for it."""
+    lasting: tuple[str, ...]
+    """Names of the alarms for which there still is at the end."""
+    figures: tuple[Moved, ...]
+    held_out: tuple[HeldOutScore, ...]
+    usage: dict[str, dict[str, Finite]] = Field(default_factory=dict)
+    """Role to `tokens_in`, `tokens_out` and, where there are prices, `usd`, over the whole run."""
+    groups: dict[str, Finite] = Field(default_factory=dict)
+    """Shares of equal groups in the last window: `seen`, `expected`, `expected_by_task`; with
+    `p` and `group_size`."""
+    seconds: dict[str, Finite] = Field(default_factory=dict)
+    """Seconds of a step in the last window, by what they went to."""
+
+
+def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
+    """Read a run and look at it after each of its steps.
+
+    Args:
+        run: Folder of a training run: `metrics.jsonl`, traces of its steps, or both.
+        thresholds: Where alarms begin; default: those of the run's own config.
+
+    Raises:
+        TrainingError: If there is no run, or its files can't be read.
+        TraceError: If its traces can't be read.
+    """
+    history = RunHistory(thresholds or _thresholds_of(run))
+    scores = read_scores(run / EVALUATIONS_FILE)
+    book = AlarmBook()
+    for step, values in read_steps(run):
+        while scores and scores[0].step <= step:
+            history.add_evaluation(scores.pop(0))
+        history.add(step, values)
+        book.add(look(history))
+    for score in scores:
+        history.add_evaluation(score)
+    if not history.steps:
+        raise TrainingError(
+            f"{run} has no steps of a training run: it takes the folder given to `agentgym train "
+            f"--out`, with {METRICS_FILE} or traces-step….jsonl in it"
+        )
+    raised = {alarm.name: alarm for alarm in read_alarms(run / ALARMS_FILE)}
+    alarms = [raised.get(alarm.name, alarm) for alarm in book.alarms]
+    alarms += [a for name, a in raised.items() if name not in {b.name for b in book.alarms}]
+    return Diagnosis(
+        run=run,
+        steps=history.now,
+        alarms=tuple(sorted(alarms, key=lambda alarm: alarm.step)),
+        lasting=tuple(alarm.name for alarm in look(history)),
+        figures=tuple(_figures(history)),
+        held_out=tuple(history.evaluations),
+        usage=_usage(history),
+        groups=_groups(history),
+        seconds=_seconds(history),
+    )
+
+
+def read_steps(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The metrics of each step, from `metrics.jsonl` and, for what that lacks, from the traces.
+
+    Yields:
+        Training steps done with it, and its metrics by the names under which they are logged.
+    """
+    logged = _read_metrics(run / METRICS_FILE)
+    files: dict[int, list[Path]] = defaultdict(list)
+    for path in sorted(run.glob("traces-step*.jsonl")) if run.is_dir() else ():
+        if (match := _TRACES.fullmatch(path.name)) is not None:
+            files[int(match[1]) + 1].append(path)
+    tasks = TaskHistory()
+    for step in sorted({*logged, *files}):
+        values = logged.get(step, {})
+        if _ENOUGH not in values and step in files:
+            values = {**_from_traces(files[step], step - 1, tasks), **values}
+        if values:
+            yield step, values
+
+
+def _from_traces(paths: list[Path], step: int, tasks: TaskHistory) -> dict[str, float]:
+    """A step's metrics from its traces; how long its rollout took isn't in them."""
+    traces = [trace for path in paths for trace in read_traces(path)]
+    if not traces:
+        return {}
+    rows = [training_row(trace, filler_id=0) for trace in traces]
+    has_ids = any(turn.completion_ids for trace in traces for turn in trace.turns)
+    rewards = [
+        None if row.fault and has_ids else trace.reward
+        for row, trace in zip(rows, traces, strict=True)
+    ]
+    metrics = batch_metrics(PlayedBatch(step, True, traces, rows, rewards, seconds=0.0))
+    if (expected := tasks.expect(traces)) is not None:
+        metrics["groups_equal_expected_by_task"] = expected
+    left_out = {"rollout_s", "tokens_per_s"} | (set() if has_ids else {"masked/rows"})
+    return {OURS + name: value for name, value in metrics.items() if name not in left_out}
+
+
+def _read_metrics(path: Path) -> dict[int, dict[str, Any]]:
+    """Lines of a metrics file by step; a resumed run's later line takes the earlier one's place."""
+    found: dict[int, dict[str, Any]] = {}
+    if not path.exists():
+        return found
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            values = json.loads(line)
+            step = int(values.pop("step"))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue  # torn by a crash
+        found = {known: old for known, old in found.items() if known < step}
+        found[step] = values
+    return found
+
+
+def _thresholds_of(run: Path) -> Thresholds:
+    """Those that the run was made with."""
+    path = run / "train.json"
+    try:
+        given = json.loads(path.read_text(encoding="utf-8")).get("monitors", {})
+        return Thresholds.model_validate(given)
+    except FileNotFoundError:
+        return Thresholds()
+    except (OSError, ValueError, AttributeError) as error:
+        raise TrainingError(f"can't read the settings in {path}: {error}") from error
+
+
+_FIGURES = (
+    "reward", "agentgym/correct", "agentgym/completed", "agentgym/groups_without_signal",
+    "agentgym/malformed", "agentgym/cut_off", "agentgym/turn_cap_unanswered",
+    "agentgym/truncated", "agentgym/masked", "agentgym/turns", "agentgym/tokens", "entropy",
+    "sampling/sampling_logp_difference/mean", "sampling/importance_sampling_ratio/mean", "kl",
+    "grad_norm", "agentgym/weights/lag",
+)  # fmt: skip
+
+
+def _figures(history: RunHistory) -> Iterator[Moved]:
+    parts = [
+        f"{OURS}{part}/{name}"
+        for part in ("components", "gates")
+        for name in history.names(f"{part}/")
+    ]
+    for full in (*_FIGURES, *parts):
+        name = full.removeprefix(OURS)
+        if full == "reward" and not history.of(name):
+            name = "reward/mean"
+        values, recent = history.of(name), history.last(name)
+        if not values or not recent:
+            continue
+        share = history.mean(name)
+        start = history.first(name)
+        yield Moved(
+            name=full.removeprefix(OURS),
+            first=sum(start) / len(start),
+            last=sum(recent) / len(recent),
+            low=None if share is None else share.low,
+            high=None if share is None else share.high,
+            n=len(values),
+        )
+
+
+def _usage(history: RunHistory) -> dict[str, dict[str, float]]:
+    total: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for step in history.steps:
+        for name, value in step.values.items():
+            if name.startswith(f"{OURS}usage/"):
+                role, _, what = name.removeprefix(f"{OURS}usage/").rpartition("/")
+                total[role][what] += value
+    return {role: dict(each) for role, each in total.items()}
+
+
+def _groups(history: RunHistory) -> dict[str, float]:
+    names = {
+        "seen": "groups_equal", "expected": "groups_equal_expected",
+        "expected_by_task": "groups_equal_expected_by_task", "p": "correct",
+        "group_size": "group_size",
+    }  # fmt: skip
+    found = {short: history.recent(name) for short, name in names.items()}
+    return {short: value for short, value in found.items() if value is not None}
+
+
+def _seconds(history: RunHistory) -> dict[str, float]:
+    found = {name: history.recent(f"time_s/{name}") for name in history.names("time_s/")}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic_runs import HEALTHY, SICK, Symptoms, alarms_of, flat, ramp, steps_of
+
+from agentgym.train.metrics import expected_without_signal
+from agentgym.train.monitors.alarm import Alarm, AlarmBook
+from agentgym.train.monitors.checks import ALARMS, look
+from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
+from agentgym.train.monitors.tasks import all_equal
+
+# What a symptom drags along: these follow from it and name it, or are its lasting effect.
+COMPANIONS = {
+    "no_signal": {"flat"},
+    "identical_rollouts": {"no_signal"},
+    "unfinished": {"turn_cap", "flat"},
+    "reward_without_correctness": {"held_out_gap"},
+    "no_success": {"plateau"},
+    "collapse": {"plateau"},
+}
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_each_symptom_raises_its_alarm_and_no_other(name: str) -> None:
+    raised = alarms_of(SICK[name], until=name)
+    assert name in {alarm.name for alarm in raised}
+    assert {alarm.name for alarm in raised} <= {name, *COMPANIONS.get(name, ())}
+    alarm = next(alarm for alarm in raised if alarm.name == name)
+    assert alarm.kind in ALARMS
+    assert alarm.numbers
+    assert any(char.isdigit() for char in alarm.seen)
+    assert len(alarm.text().splitlines()) == 1
+
+
+def test_there_is_a_run_for_every_alarm() -> None:
+    untested = set(ALARMS) - {name.partition(":")[0] for name in SICK}
+    assert untested == {"untrainable_rows"}  # below
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_run_raises_none(seed: int) -> None:
+    assert alarms_of(HEALTHY, steps=100, seed=100 + seed) == []
+
+
+def test_a_run_that_has_learned_its_tasks_raises_none() -> None:
+    learned = replace(
+        HEALTHY, skill=ramp(-0.8, 5.0, 40), entropy=ramp(1.0, 0.05, 50), tokens=ramp(60, 20, 50)
+    )
+    assert alarms_of(learned, steps=90, seed=5) == []
+
+
+def test_small_noisy_batches_are_no_evidence() -> None:
+    noisy = replace(HEALTHY, per_step=2, group_size=4, cut_off=flat(0.04), capped=flat(0.15))
+    assert [alarms_of(noisy, steps=60, seed=seed) for seed in range(4)] == [[]] * 4
+
+
+def test_untrainable_rows_are_told() -> None:
+    history = RunHistory()
+    for step in range(1, 8):
+        history.add(step, {OURS + "masked/rows": 0.1, OURS + "groups": 16.0, "reward": 0.1})
+    assert [alarm.name for alarm in look(history)] == ["untrainable_rows"]
+
+
+def test_everything_clipped_names_the_clipped_ratio() -> None:
+    clipped = replace(SICK["no_signal"], skill=flat(0.0), cut_off=flat(1.0))
+    raised = {alarm.name: alarm for alarm in alarms_of(clipped, steps=6)}
+    assert raised["token_limit"].step == raised["no_signal"].step == 5
+    assert "completions/clipped_ratio is 1.00" in raised["token_limit"].seen
+    assert raised["token_limit"].numbers["clipped_ratio"] == 1.0
+    assert "clipped_ratio" in raised["no_signal"].cause
+    assert "max_turn_tokens" in raised["no_signal"].change
+
+
+def test_trls_clipped_ratio_is_enough_where_ours_is_missing() -> None:
+    history = RunHistory(Thresholds(min_steps=3))
+    for step in range(1, 4):
+        history.add(step, {"completions/clipped_ratio": 1.0, "frac_reward_zero_std": 1.0})
+    assert [alarm.name for alarm in look(history)] == ["token_limit"]
+    for step in range(4, 21):
+        history.add(step, {"completions/clipped_ratio": 1.0, "frac_reward_zero_std": 1.0})
+    named = {alarm.name: alarm for alarm in look(history)}
+    assert named.keys() == {"token_limit", "no_signal"}
+    assert "clipped_ratio" in named["no_signal"].cause
+
+
+def test_no_signal_says_what_the_success_rate_predicts() -> None:
+    hard = replace(SICK["no_signal"], skill=flat(-4.6), difficulty=0.0)
+    (alarm,) = alarms_of(hard, steps=5)
+    predicted = expected_without_signal(alarm.numbers["p"], 8)
+    assert alarm.numbers["expected"] == pytest.approx(predicted, abs=0.02)
+    assert alarm.numbers["share"] == pytest.approx(0.92, abs=0.08)
+    assert "too hard" in alarm.cause
+    assert "difficulty" in alarm.change
+
+
+def test_no_signal_of_tasks_that_are_always_or_never_solved() -> None:
+    split = replace(SICK["no_signal"], skill=flat(0.0), difficulty=30.0)
+    alarm = alarms_of(split, steps=5)[0]
+    assert alarm.name == "no_signal"
+    assert "always solved or never" in alarm.cause
+
+
+def test_a_gate_that_fails_for_all_is_named() -> None:
+    assert "'polite'" in next(iter(alarms_of(SICK["gate:polite"], steps=5))).seen
+
+
+def test_a_falling_share_of_malformed_calls_is_no_alarm() -> None:
+    learning = replace(HEALTHY, malformed=ramp(0.9, 0.05, 40))
+    assert alarms_of(learning, steps=50) == []
+
+
+def test_masked_names_the_class_that_failed_most() -> None:
+    (alarm,) = alarms_of(replace(HEALTHY, masked=flat(0.3), masked_by="simulator"), steps=6)
+    assert alarm.name == "masked"
+    assert "simulator" in alarm.cause
+    assert alarm.numbers["simulator"] == pytest.approx(0.3, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["turn_cap", "token_limit"])
+def test_limits_are_the_published_ones(name: str) -> None:
+    thresholds = Thresholds()
+    assert (thresholds.turn_cap, thresholds.token_limit) == (0.10, 0.05)
+    below = {"turn_cap": "turn_cap_unanswered", "token_limit": "cut_off"}[name]
+    limit = getattr(thresholds, name)
+    for share, expected in ((limit * 0.9, []), (limit * 1.6, [name])):
+        history = RunHistory()
+        for step in range(1, 11):
+            history.add(step, {OURS + below: share, OURS + "groups": 64.0})
+        assert [alarm.name for alarm in look(history)] == expected
+
+
+RATES = st.lists(st.floats(0, 1), min_size=1, max_size=4)
+
+
+@given(rates=RATES, seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_no_alarm_before_there_are_enough_steps(rates: list[float], seed: int) -> None:
+    sick = Symptoms(cut_off=flat(rates[0]), gate=flat(rates[-1]), per_step=2, group_size=2)
+    assert alarms_of(sick, steps=4, seed=seed) == []
+
+
+LOGGED = st.sampled_from(
+    sorted({name for _, values, _ in steps_of(HEALTHY, steps=2) for name in values})
+)
+
+
+@given(
+    steps=st.lists(
+        st.dictionaries(LOGGED, st.floats(-1e9, 1e9) | st.floats(0, 1), max_size=8),
+        min_size=5,
+        max_size=30,
+    ),
+    kept=st.sets(LOGGED, max_size=12),
+)
+@settings(max_examples=60, deadline=None)
+def test_looking_never_fails_whatever_was_logged(
+    steps: list[dict[str, float]], kept: set[str]
+) -> None:
+    history = RunHistory(Thresholds(min_steps=3, window=4, trend=10))
+    for number, values in enumerate(steps, start=1):
+        history.add(number, {**dict.fromkeys(kept, 0.5), **values})
+        look(history)
+
+
+@given(share=st.floats(0.0, 1.0), noise=st.floats(0.01, 0.2), seed=st.integers(0, 999))
+@settings(max_examples=200, deadline=None)
+def test_an_alarm_has_its_whole_interval_beyond_the_threshold(
+    share: float, noise: float, seed: int
+) -> None:
+    import random
+
+    draw, history = random.Random(seed), RunHistory()
+    for step in range(1, 11):
+        value = min(max(draw.gauss(share, noise), 0.0), 1.0)
+        history.add(step, {OURS + "turn_cap_unanswered": value, OURS + "groups": 16.0})
+    mean = sum(history.last("turn_cap_unanswered")) / 10
+    raised = look(history)
+    for alarm in raised:
+        assert alarm.numbers["low"] >= 0.10
+        assert alarm.numbers["low"] < mean
+    if mean < 0.10:
+        assert raised == []
+
+
+def test_a_step_that_comes_again_takes_the_place_of_what_followed_it() -> None:
+    history = RunHistory()
+    for step, reward in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.9)):
+        history.add(step, {"reward": reward})
+    assert history.of("reward") == [0.1, 0.9]
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    history = RunHistory()
+    history.add(1, {"kl": None, "loss": float("nan"), "note": "text", "reward": 1})
+    assert history.steps[0].values == {"reward": 1.0}
+
+
+def test_an_alarm_is_noted_once_also_over_a_resume(tmp_path) -> None:
+    alarm = Alarm(name="masked", step=7, seen="s", cause="c", change="x", numbers={"share": 0.2})
+    later = alarm.model_copy(update={"step": 9})
+    book = AlarmBook(tmp_path / "alarms.jsonl")
+    assert book.add([alarm, later]) == [alarm]
+    with (tmp_path / "alarms.jsonl").open("a") as file:
+        file.write('{"name": "torn')
+    resumed = AlarmBook(tmp_path / "alarms.jsonl")
+    assert resumed.alarms == [alarm]
+    assert resumed.add([later]) == []
+
+
+def test_thresholds_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="window=3 is less than min_steps=5"):
+        Thresholds(window=3)
+
+
+def test_expected_share_of_equal_groups_by_hand() -> None:
+    # 0.99^8 + 0.01^8 = 0.92274; the table of the signal page has 1 - that = 8 %.
+    assert expected_without_signal(0.01, 8) == pytest.approx(0.92274, abs=1e-5)
+    assert 1 - expected_without_signal(0.2, 8) == pytest.approx(0.83, abs=0.005)
+    assert 1 - expected_without_signal(0.5, 8) == pytest.approx(0.99, abs=0.005)
+
+
+def test_expected_share_with_an_uncertain_rate_by_hand() -> None:
+    # A rate that may be anything, Beta(1, 1): 2 · ∫ p² dp = 2/3 of the pairs are equal.
+    assert all_equal(1, 1, 2) == pytest.approx(2 / 3)
+    assert all_equal(1e6, 1e6, 8) == pytest.approx(2 / 256, rel=1e-3)
+
+
+def test_task_by_task_prediction_sees_that_tasks_differ() -> None:
+    split = replace(HEALTHY, skill=flat(0.0), difficulty=30.0, tasks=32, malformed=flat(0.0))
+    *_, (_, metrics, _) = steps_of(split, steps=8)
+    assert metrics[OURS + "groups_equal_expected"] < 0.1
+    assert metrics[OURS + "groups_equal_expected_by_task"] > 0.7
+
+
+def test_offline_parts_need_no_training_stack() -> None:
+    code = (
+        "import sys, agentgym.train.monitors, agentgym.train.metrics; "
+        "assert not {'torch', 'trl', 'transformers', 'vllm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
