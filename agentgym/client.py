@@ -155,6 +155,15 @@ class Dialect(Record):
     """Whether answers are streamed, for gateways that cut long silent requests."""
 
 
+_NOT_THE_TEMPLATES = frozenset(
+    {"add_generation_prompt", "chat_template", "continue_final_message", "conversation"}
+    | {"documents", "max_length", "messages", "padding", "processor_kwargs", "return_dict"}
+    | {"return_assistant_tokens_mask", "return_tensors", "tokenize", "tokenizer_kwargs", "tools"}
+    | {"truncation"}
+)
+"""Parameters of transformers' `apply_chat_template`; all others go to the template."""
+
+
 class TokenPath(Record):
     """How a vLLM server is asked in token ids rather than in messages.
 
@@ -162,6 +171,9 @@ class TokenPath(Record):
     sampled comes back as ids with log-probabilities, and stays so: what a trainer needs, and what
     no chat endpoint gives.
     """
+
+    # Pydantic's errors quote the input, and a folder's name is nobody else's business.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     tokenizer: str = Field(min_length=1)
     """Folder or hub id of the model's tokenizer, with its chat template."""
@@ -171,6 +183,14 @@ class TokenPath(Record):
     """Ids that end a turn, beside the tokenizer's and those of the model's generation config."""
     max_context: int | None = Field(default=None, ge=16)
     """Tokens of prompt and answer that fit; None asks the server."""
+
+    @field_validator("template_kwargs")
+    @classmethod
+    def _are_the_templates(cls, given: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(given.keys() & _NOT_THE_TEMPLATES)
+        if taken:
+            raise ValueError(f"may not set {', '.join(taken)}: those are for the template's caller")
+        return _as_json(given)
 
 
 class Endpoint(Record):
@@ -215,14 +235,20 @@ class Endpoint(Record):
             )
         return self
 
+    @model_validator(mode="after")
+    def _tokens_are_sampled_as_said(self) -> Endpoint:
+        if self.tokens is not None and self.dialect.stream:
+            raise ValueError("tokens and dialect.stream exclude each other; leave stream out")
+        if self.tokens is not None and not self.dialect.temperature:
+            raise ValueError(
+                "tokens need dialect.temperature: without one, the server samples at its own"
+            )
+        return self
+
     @field_validator("extra_body")
     @classmethod
     def _is_json(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        try:
-            json.dumps(fields, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"must be what JSON can hold: {error}") from error
-        return fields
+        return _as_json(fields)
 
     @field_validator("api_key_env")
     @classmethod
@@ -248,6 +274,9 @@ class Endpoint(Record):
         fields |= {"base_url": public_url(self.base_url), "role": self.role}
         if self.extra_body:
             fields["extra_body"] = _without_secrets(fields["extra_body"])
+        if self.tokens is not None and self.tokens.template_kwargs:
+            given = fields["tokens"]["template_kwargs"]
+            fields["tokens"]["template_kwargs"] = _without_secrets(given)
         return fields
 
     def __repr_args__(self) -> Any:
@@ -257,8 +286,23 @@ class Endpoint(Record):
                 yield name, public_url(value)
             elif name == "extra_body":
                 yield name, sorted(value)
+            elif name == "tokens":
+                yield name, value and value.tokenizer
             else:
                 yield name, value
+
+
+def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields that JSON can hold.
+
+    Raises:
+        ValueError: If it can't.
+    """
+    try:
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"must be what JSON can hold: {error}") from error
+    return fields
 
 
 def public_url(url: str) -> str:

@@ -32,13 +32,18 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, public_url
+from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, TokenPath, public_url
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.types import Record
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
-_INNER: dict[str, type[Record]] = {"prices": Prices, "rate": RateLimits, "dialect": Dialect}
+_INNER: dict[str, type[Record]] = {
+    "prices": Prices,
+    "rate": RateLimits,
+    "dialect": Dialect,
+    "tokens": TokenPath,
+}
 _UNQUOTED = ("base_url", "api_key_env", "extra_body")
 """Fields whose value may hold a secret, and isn't shown in an error."""
 

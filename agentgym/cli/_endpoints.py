@@ -53,6 +53,7 @@ class RunEndpoints:
             role for role in ("simulator", "judge") if any(_role_flags(args, role).values())
         )
         self._extra_body = key_values(args.extra_body)
+        self._template_kwargs = key_values(args.template_kwargs)
         self._urls = split_urls(args.base_url or ())
         self._check_policy()
         servers = () if args.policy else self._policy_servers()
@@ -113,6 +114,9 @@ class RunEndpoints:
             raise ConfigError("give either --policy, or --base-url and --model")
         if args.policy and args.extra_body:
             raise ConfigError("--extra-body goes with --base-url and --model")
+        if args.policy and (args.tokenizer or args.template_kwargs):
+            flag = "--tokenizer" if args.tokenizer else "--template-kwargs"
+            raise ConfigError(f"{flag} is for a model: it goes with --base-url and --model")
         if args.policy and args.no_request_seed:
             raise ConfigError("--no-request-seed goes with --base-url and --model")
         for flag in ("tool_calls", "api_key_env", "temperature", "top_p", "max_tokens"):
@@ -133,7 +137,10 @@ class RunEndpoints:
             dialect["tools"] = args.tool_calls == "native"
         if args.no_request_seed:
             dialect["seed"] = False
+        tokens = {"tokenizer": args.tokenizer, "template_kwargs": self._template_kwargs}
+        tokens = {name: value for name, value in tokens.items() if value}
         return {
+            "tokens": tokens or None,
             "model": args.model,
             "api_key_env": args.api_key_env,
             "extra_body": self._extra_body or None,
@@ -235,6 +242,8 @@ def endpoints_table(roles: Roles) -> str:
             prices = endpoint.prices
             cached = "" if prices.cached is None else f"{prices.cached:g} cached, "
             facts.append(f"${prices.input:g} in, {cached}{prices.output:g} out per Mtok")
+        if endpoint.tokens is not None:
+            facts.append(f"in the ids of {endpoint.tokens.tokenizer}")
         if endpoint.budget_usd is not None:
             facts.append(f"budget ${endpoint.budget_usd:g}")
         lines.append(f"{role:<10} {', '.join(facts)}")

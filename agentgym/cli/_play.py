@@ -89,7 +89,8 @@ class Play:
     async def _play(
         self, requests: list[EpisodeRequest], recording: Recording | None, watching: Watching
     ) -> bool:
-        clients = self._clients(recording)
+        # A service has clients of its own.
+        clients = {} if self.args.service else self._clients(recording)
         if self.args.service:
             await _greet(self.args.service)
         elif not self.args.replay:

@@ -53,6 +53,8 @@ def read_config_of(args: argparse.Namespace) -> ServiceConfig:
         allowed["envs"] = args.env
     if args.policy_host:
         allowed["policy_hosts"] = args.policy_host
+    if args.allow_tokenizer:
+        allowed["tokenizers"] = args.allow_tokenizer
     if args.key:
         allowed["keys"] = _keys(args.key)
     limits = {

@@ -88,6 +88,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text sends no tool list: for servers without a tool parser, envs with a text grammar",
     )
     policy.add_argument(
+        "--tokenizer",
+        metavar="FOLDER",
+        help="ask a vLLM server in token ids, with the tokenizer in this folder or of this hub id: "
+        "traces then hold ids and log-probabilities, and the server needs no tool parser",
+    )
+    policy.add_argument(
+        "--template-kwargs",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --tokenizer: for the chat template, such as enable_thinking=false",
+    )
+    policy.add_argument(
         "--no-request-seed",
         action="store_true",
         help="send no seeds, for servers that can't take them; samples can't be had again",

@@ -69,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "loopback or * (default: loopback); repeatable",
     )
     who.add_argument(
+        "--allow-tokenizer",
+        action="append",
+        metavar="FOLDER",
+        help="allow policies to be asked in token ids, with the tokenizer in this folder or of "
+        "this hub id; repeatable (default: none)",
+    )
+    who.add_argument(
         "--key",
         action="append",
         metavar="VAR=HOST",

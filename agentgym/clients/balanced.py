@@ -253,7 +253,8 @@ class BalancedClient(CallingClient[Seat]):
     async def preflight(self, tools: Sequence[ToolSpec] = ()) -> None:
         """Make one tiny request to every server to see that it, key and model are right.
 
-        Those that don't answer are left out until they do, with a warning.
+        Those that don't answer are left out until they do, with a warning. One that turns out to be
+        the wrong server for what is asked in token ids is an error.
 
         Args:
             tools: Sent along, to see that the servers take tools.
@@ -265,6 +266,10 @@ class BalancedClient(CallingClient[Seat]):
         replicas = list(self._router)
         found = await asyncio.gather(*(self._greet(replica, tools) for replica in replicas))
         errors = [error for error in found if error is not None]
+        if self.endpoint.tokens is not None:  # a server of something else would spoil what is asked
+            wrong = [each for each in errors if not (each.retryable or each.refuses_caller)]
+            if wrong:
+                raise wrong[0]
         if errors and len(errors) == len(replicas):
             raise errors[0] if len(errors) == 1 else self._none_answers(0, {})
         for replica, error in zip(replicas, found, strict=True):

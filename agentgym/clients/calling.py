@@ -49,6 +49,7 @@ _WARN_EVERY_S = 30.0
 _BUSY = (429, 500, 502, 503, 504)
 _CUT_AGAIN = 3
 _SILENT_AGAIN = 1
+_NOT_FINITE_AGAIN = 1
 
 
 @dataclass(eq=False, slots=True)
@@ -330,6 +331,7 @@ class CallingClient(ABC, Generic[Seat]):
         too_late = self._clock() + pause_s >= call.deadline
         hopeless = not failure.retryable or is_overflow(failure)
         hopeless = hopeless or (call.question.is_hello and not _passes(failure, call.failures))
+        hopeless = hopeless or (failure.not_finite and call.failures > _NOT_FINITE_AGAIN)
         if hopeless or too_late or not attempts_left:
             raise failure
         if call.failures > 1:

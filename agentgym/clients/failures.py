@@ -177,6 +177,8 @@ def as_error(
     if failure.status in (400, 404, 405, 422):
         hints = [hint for pattern, hint in _HINTS if pattern.search(text)]
         line = "; ".join((line, *hints))
+    if failure.not_finite:
+        line += "; NaN or infinity came out of the model: look at its weights and data type"
     # 402 is what an empty account is, whichever status the server has for it.
     status = 402 if failure.out_of_money else failure.status
     kind = EmptyReply if failure.empty else EndpointError
@@ -291,6 +293,8 @@ def secrets_of(endpoint: Endpoint) -> list[str]:
     if parts.username is not None:  # without a password, the name is the secret
         values += [parts.password or parts.username, basic_credentials(parts)]
     values += named_secrets(endpoint.extra_body)
+    if endpoint.tokens is not None:
+        values += named_secrets(endpoint.tokens.template_kwargs)
     values += [unquote(value) for value in values] + [quote(value) for value in values]
     return sorted({value for value in values if len(value) >= SHORTEST_SECRET}, key=len)[::-1]
 

@@ -38,7 +38,7 @@ LAST_PROBE_S = 30.0
 def fault_of(failure: BadReply) -> Fault:
     """What a failed request says about its server."""
     status = failure.status
-    if failure.own_fault or failure.empty:
+    if failure.own_fault or failure.empty or failure.not_finite:
         return "passing"
     if failure.out_of_money or status in (401, 402, 403, 404, 405):
         return "refused"

@@ -22,6 +22,8 @@ _NO_MONEY = re.compile(
 )
 _DIED = ("abort", "error")  # finish reasons with which vLLM and gateways report their own failure
 _OVERLOADED = (429, 503, 529)  # 529 is Anthropic's and its gateways'
+_NOT_FINITE = re.compile(r"not JSON compliant|Out of range float", re.IGNORECASE)
+"""How servers say that they can't write NaN or infinity, with one status or another."""
 QUOTED = 10_000
 """Characters of a reply that go into an error. It is cut to size after secrets are taken out of it,
 or a secret that is cut in the middle would stay."""
@@ -43,6 +45,7 @@ class BadReply(Exception):
         empty: Whether it is a reply in form, with no answer in it.
         unknown_bill: Whether it may have been billed all the same, and nobody knows how much.
         own_fault: Whether it is this process that can't send anything.
+        not_finite: Whether the server had an answer, with numbers in it that JSON has no form for.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class BadReply(Exception):
         empty: bool = False,
         unknown_bill: bool = False,
         own_fault: bool = False,
+        not_finite: bool = False,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
@@ -69,6 +73,7 @@ class BadReply(Exception):
         self.empty = empty
         self.unknown_bill = unknown_bill
         self.own_fault = own_fault
+        self.not_finite = not_finite
 
     @property
     def is_overload(self) -> bool:
@@ -98,13 +103,15 @@ def bad_reply(
     if isinstance(code, str) and not code.isdecimal() and code not in text:
         text = f"{text} ({code})"
     out_of_money = status == 402 or bool(_NO_MONEY.search(f"{text} {kind}"))
+    not_finite = bool(_NOT_FINITE.search(text))
     return BadReply(
         text,
-        retryable=not out_of_money and (status is None or is_retryable(status)),
+        retryable=not out_of_money and (not_finite or status is None or is_retryable(status)),
         status=status,
         usage=usage,
         retry_after_s=retry_after_s,
         out_of_money=out_of_money,
+        not_finite=not_finite,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from agentgym.client import Endpoint
 from agentgym.clients.chat_wire import ChatWire
 from agentgym.clients.question import Wire
+from agentgym.errors import MissingExtraError
+from agentgym.tokens.loading import NEEDS_EXTRA
 
 
 def wire_of(endpoint: Endpoint, before: Wire | None = None) -> Wire:
@@ -20,6 +22,11 @@ def wire_of(endpoint: Endpoint, before: Wire | None = None) -> Wire:
     """
     if endpoint.tokens is None:
         return ChatWire(endpoint, before if isinstance(before, ChatWire) else None)
-    from agentgym.clients.token_wire import TokenWire  # for a path that most runs don't take
+    try:
+        from agentgym.clients.token_wire import TokenWire  # for a path that most runs don't take
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("agentgym"):
+            raise
+        raise MissingExtraError(NEEDS_EXTRA) from error
 
     return TokenWire(endpoint, before if isinstance(before, TokenWire) else None)

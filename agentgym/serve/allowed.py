@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import logging
 import re
 import socket
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,10 @@ from agentgym.roles import read_endpoint
 from agentgym.rollout.hosted import ENV_ROLES
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.faults import ServiceFault
+from agentgym.tokens.loading import load_tokenizer
 from agentgym.types import Record, nests_too_deep
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK = "loopback"
 ANY = "*"
@@ -73,6 +77,9 @@ class Allowed(Record):
     largest_number: int = Field(default=100_000, ge=1)
     """No whole number among an env's parameters may be larger, seeds apart: numbers of tasks and
     products are memory."""
+    tokenizers: tuple[str, ...] = ()
+    """Folders and hub ids of tokenizers with which policies may be asked in token ids; exactly as
+    clients write them. Loading one reads the service's disk or asks the hub."""
     parameters: tuple[str, ...] = ()
     """Parameters of envs that are refused otherwise, since they name files or code: `data`, or
     `agentgym/WebShop-v0.data` for those of one env."""
@@ -151,8 +158,8 @@ class Allowed(Record):
             The endpoint; without a key variable that it didn't name and may not use.
 
         Raises:
-            ServiceFault: 403 if host or key isn't allowed, 422 if it holds a secret itself or its
-                host has no address.
+            ServiceFault: 403 if host, key or tokenizer isn't allowed, 422 if it holds a secret
+                itself, its host has no address, or its tokenizer can't be used.
         """
         if public_url(endpoint.base_url) != endpoint.base_url:
             text = f"{where}.base_url may have no user, password or query; name a key variable"
@@ -160,6 +167,7 @@ class Allowed(Record):
         if named_secrets(endpoint.extra_body):
             text = f"{where}.extra_body holds what is named like a secret; name a key variable"
             raise _refused(text, HTTPStatus.UNPROCESSABLE_ENTITY)
+        self._check_tokenizer(endpoint, where)
         host, port = _host_of(endpoint.base_url, where)
         never_reached(host, where)
         if not matches(host, port, self.policy_hosts):
@@ -176,6 +184,33 @@ class Allowed(Record):
             text = f"{where}.api_key_env: the service sends no {variable} to {host}"
             raise _refused(f"{text}; its `keys` say which variable may go where")
         return endpoint.model_copy(update={"api_key_env": NO_KEY})
+
+    def _check_tokenizer(self, endpoint: Endpoint, where: str) -> None:
+        """Check, before anything is looked up, that a tokenizer is one of those that may be had."""
+        path = endpoint.tokens
+        if path is None:
+            return
+        if path.tokenizer not in self.tokenizers:
+            allowed = ", ".join(self.tokenizers) or "none"
+            raise _refused(
+                f"{where}.tokens.tokenizer: this service loads only tokenizers that it is told to "
+                f"({allowed}); start it with --allow-tokenizer"
+            )
+        if nests_too_deep(path.template_kwargs, _MAX_PARAMETER_LEVELS):
+            text = f"{where}.tokens.template_kwargs nest too deep"
+            raise _refused(text, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if named_secrets(path.template_kwargs):
+            text = f"{where}.tokens.template_kwargs hold what is named like a secret"
+            raise _refused(text, HTTPStatus.UNPROCESSABLE_ENTITY)
+        try:
+            load_tokenizer(path.tokenizer)
+        except AgentGymError as error:
+            logger.error("a job's tokenizer can't be loaded: %s", error)
+            raise _refused(
+                f"{where}.tokens.tokenizer: this service can't load {path.tokenizer!r:.100}; its "
+                "log says why",
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+            ) from error
 
 
 def _refused(message: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> ServiceFault:

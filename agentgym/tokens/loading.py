@@ -19,6 +19,8 @@ from typing import Any
 
 from agentgym.errors import ConfigError, MissingExtraError
 
+NEEDS_EXTRA = "asking in token ids needs transformers: pip install 'agentgym-envs[tokens]'"
+
 
 @dataclass(slots=True)
 class LoadedTokenizer:
@@ -69,9 +71,7 @@ def _load(name: str) -> LoadedTokenizer:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise MissingExtraError(
-            "asking in token ids needs transformers: pip install 'agentgym-envs[tokens]'"
-        ) from error
+        raise MissingExtraError(NEEDS_EXTRA) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
