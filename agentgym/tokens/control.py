@@ -61,6 +61,7 @@ class ControlText:
 
     def encode(self, text: str, hidden: Sequence[str] = ()) -> list[int]:
         """Ids of a rendered text; control tokens' texts that were hidden come back as text."""
+        text = _encodable(text)
         if not hidden:
             return self._ids(text)
         ids: list[int] = []
@@ -106,3 +107,12 @@ class ControlText:
             ):
                 return str(token.content)
         return None
+
+
+def _encodable(text: str) -> str:
+    """The text without halves of surrogate pairs, such as a JSON escape cut in two leaves."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

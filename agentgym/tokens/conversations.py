@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentgym.errors import EndpointError
+from agentgym.errors import EndpointError, TrainingError
 from agentgym.tokens.codec import ChatCodec
 from agentgym.types import Message, ToolSpec
 
@@ -50,6 +50,9 @@ class Conversations:
     ) -> TokenPrompt:
         """The next prompt: everything so far, and the messages added since.
 
+        Where the template renders the conversation differently from what it was, and the codec
+        allows breaks, it is rendered anew: what was sampled is then no part of the prompt as ids.
+
         Args:
             session: Whose; None stands alone.
             messages: The whole conversation.
@@ -70,8 +73,23 @@ class Conversations:
                 "a session's conversation must continue with the message that was sampled",
                 retryable=False,
             )
-        suffix = self.codec.suffix_ids(sampled, messages[seen], messages[seen + 1 :], tools)
+        history, assistant, new = messages[:seen], messages[seen], messages[seen + 1 :]
+        if self.codec.fault is not None and not self._goes_on(history, assistant, new, tools):
+            return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
+        suffix = self.codec.suffix_ids(sampled, assistant, new, tools)
         return TokenPrompt((*before.ids, *sampled, *suffix), len(messages))
+
+    def _goes_on(
+        self,
+        history: Sequence[Message],
+        assistant: Message,
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec],
+    ) -> bool:
+        """Whether a template that can't always be extended can be at this turn."""
+        if not self.codec.allow_breaks:
+            raise TrainingError(f"the chat template can't be extended: {self.codec.fault}")
+        return self.codec.extends(history, assistant, new, tools)
 
     def answered(self, session: str | None, prompt: TokenPrompt, sampled: Sequence[int]) -> None:
         """Keep what was sampled from a prompt; shape `(C,)`."""

@@ -12,7 +12,7 @@ from template_zoo import byte_tokenizer
 
 from agentgym.errors import TrainingError
 from agentgym.trace import Trace
-from agentgym.train.rows import TrainingRow, training_row
+from agentgym.train.rows import TrainingRow, training_row, training_rows
 from agentgym.types import Turn, Verdict
 
 VERDICT = Verdict(reward=1.0)
@@ -117,3 +117,65 @@ def test_mask_covers_exactly_the_sampled_ids(turns: Any, opening: list[int]) -> 
     assert row.prompt_ids == opening
     assert list(zip(row.completion_ids, row.env_mask, strict=True)) == wanted
     assert [p != 0.0 for p in row.logprobs] == [m == 1 for m in row.env_mask]
+
+
+BROKEN = (
+    ([1, 2], [3, 9], [-0.1, -0.2]),
+    ([1, 2, 3, 9, 4], [5, 9], [-0.3, -0.4]),
+    ([1, 2, 9, 4, 9, 6], [7], [-0.5]),  # the template left something out
+    ([1, 2, 9, 4, 9, 6, 7, 8], [9], [-0.6]),
+)
+
+
+def test_episode_is_split_at_the_break_for_a_trainer_that_takes_several_rows() -> None:
+    first, second = training_rows(trace_of(*BROKEN), filler_id=9, split=True)
+    assert (first.prompt_ids, first.completion_ids) == ([1, 2], [3, 9, 4, 5, 9])
+    assert first.env_mask == [1, 1, 0, 1, 1]
+    assert (second.prompt_ids, second.completion_ids) == ([1, 2, 9, 4, 9, 6], [7, 8, 9])
+    assert second.env_mask == [1, 0, 1]
+    assert second.logprobs == [-0.5, 0.0, -0.6]
+
+
+def test_episode_is_not_split_for_one_that_does_not() -> None:
+    (row,) = training_rows(trace_of(*BROKEN), filler_id=9)
+    assert row.fault == "the prompt of turn 2 does not extend the one before"
+    assert row == training_row(trace_of(*BROKEN), filler_id=9)
+
+
+def test_masked_episode_is_masked_in_every_row() -> None:
+    rows = training_rows(trace_of(*BROKEN, verdict=MASKED), filler_id=9, split=True)
+    assert [sum(row.env_mask) for row in rows] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("turn", "why"),
+    [(([1], [], []), "nothing was sampled"), (([1], [2], [math.nan]), "no log-probability")],
+)
+def test_scored_episode_with_nothing_to_train_on_is_counted_as_a_fault(turn: Any, why: str) -> None:
+    row = training_row(trace_of(turn), filler_id=9)
+    assert row.fault is not None
+    assert why in row.fault
+
+
+@given(st.lists(st.tuples(ids, ids, st.booleans()), min_size=1, max_size=6))
+def test_every_sampled_id_is_in_one_row_behind_its_own_prompt(turns: Any) -> None:
+    prompt: list[int] = []
+    made = []
+    for between, sampled, breaks in turns:
+        prompt = [100, *between] if breaks else [*prompt, *between]  # 100 is nowhere else
+        made.append((prompt, sampled, [-0.5] * len(sampled)))
+        prompt = [*prompt, *sampled]
+    rows = training_rows(trace_of(*made), filler_id=9, split=True)
+    left = list(made)
+    for row in rows:
+        whole = [*row.prompt_ids, *row.completion_ids]
+        position = len(row.prompt_ids)
+        while left and left[0][0] == whole[: len(left[0][0])] and position < len(whole):
+            before, sampled, _ = left.pop(0)
+            end = len(before) + len(sampled)
+            assert whole[len(before) : end] == sampled
+            mask = row.env_mask[position - len(row.prompt_ids) : end - len(row.prompt_ids)]
+            assert mask == [0] * (len(before) - position) + [1] * len(sampled)
+            position = end
+        assert position == len(whole)
+    assert not left
