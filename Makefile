@@ -3,19 +3,21 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do c
 VENV_PYTHON := .venv/bin/python
 # Words after a target's name, e.g. make test ARGS="-k webshop -x"
 ARGS ?=
+PARALLEL = $(VENV_PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal
 
 .DEFAULT_GOAL := help
 # Quick checks first, also with make -j.
 .NOTPARALLEL:
-.PHONY: help setup demo test fast unit coverage e2e lint format clean
+.PHONY: help setup demo test fast unit thorough coverage e2e lint format clean
 
 help: ## show this page
 	@echo "agentgym: LLM-agent tasks as Gymnasium environments, rollouts and GRPO training"
 	@echo
 	@echo "  make demo     evaluate a small policy on held-out WebShop tasks, train it with GRPO on vLLM,"
 	@echo "                evaluate it again; some 4 minutes on 2 cores"
-	@echo "  make test     everything that has to pass: lint, types, fast tests, e2e tests"
+	@echo "  make test     everything that has to pass: lint, types, fast, thorough and e2e tests"
 	@echo "  make fast     lint, types and the fast tests"
+	@echo "  make thorough the tests that go through every task, policy and attack"
 	@echo "  make e2e      the tests that drive real vLLM, TRL and servers"
 	@echo "  make coverage the fast tests with coverage"
 	@echo "  make lint     ruff and mypy only;  make format mends what ruff can mend"
@@ -32,15 +34,18 @@ setup: ## create .venv, or do nothing if it is current
 demo: setup
 	$(VENV_PYTHON) -m agentgym.cli demo $(ARGS)
 
-test: lint unit e2e
+test: lint unit thorough e2e
 
 fast: lint unit
 
 unit: setup
-	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+	$(PARALLEL) -m "not e2e and not thorough" $(ARGS)
+
+thorough: setup
+	$(PARALLEL) -m thorough $(ARGS)
 
 coverage: setup ## the fast tests' coverage, which takes three times as long
-	$(VENV_PYTHON) -m pytest -m "not e2e" --numprocesses=logical --maxprocesses=8 --dist=worksteal --cov --cov-report=term $(ARGS)
+	$(PARALLEL) -m "not e2e" --cov --cov-report=term $(ARGS)
 
 e2e: setup
 	$(VENV_PYTHON) -m pytest -m e2e $(ARGS)

@@ -61,6 +61,7 @@ def test_every_body_is_an_answer_or_a_bad_reply(body):
     assert encoded({"messages": [replayed(got.message)]})
 
 
+@pytest.mark.thorough
 @given(st.lists(bodies, max_size=5), st.binary(max_size=20), st.integers(1, 50))
 def test_every_stream_is_an_answer_or_a_bad_reply(events, noise, step):
     texts = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]

@@ -60,6 +60,7 @@ def test_spec_survives_json_without_the_registry() -> None:
         assert gymnasium.envs.registration.EnvSpec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.thorough
 def test_spawned_workers_need_no_registry_of_their_own() -> None:
     envs = gymnasium.make_vec(
         "agentgym/WebShop-v0",

@@ -107,6 +107,7 @@ def test_payloads_aim_at_the_rubric_at_hand():
 # --- against the gullible judge ----------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calls", ["one", "per_criterion"])
 @pytest.mark.parametrize("echo", ECHOES)
 def test_nothing_leaks_to_the_gullible_judge(echo, calls):

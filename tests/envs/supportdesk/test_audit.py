@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from agentgym.clients.scripted import ScriptedClient
 from agentgym.envs.supportdesk.env import SupportDeskEnv
 from agentgym.envs.supportdesk.policies import POLICIES
@@ -27,6 +29,7 @@ def clerk(messages):
     return json.dumps({"answer": answer, "changes": []})
 
 
+@pytest.mark.thorough
 async def test_a_simulator_that_reads_the_customers_records_agrees_with_the_look_ups():
     env = SupportDeskEnv()
     policy = ScriptedClient(POLICIES["expert"](env, 0))

@@ -14,6 +14,8 @@ from agentgym.envs.supportdesk.stubs import STUBS
 from agentgym.envs.supportdesk.tasks.table import SPLITS
 from agentgym.rollout.policies import named_policy, random_policy
 
+pytestmark = pytest.mark.thorough
+
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "supportdesk.json"
 
 

@@ -116,6 +116,7 @@ def members(*names):
 # --- the contract -----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_passes_every_check_of_an_agent_env():
     check_agent_env("agentgym/ToolWorld-v0", episodes=3)
 

@@ -8,6 +8,8 @@ from agentgym.envs.toolworld.env import DEFAULT_MAX_TURNS, ToolWorldEnv
 from agentgym.envs.toolworld.policies import POLICIES, ExpertPolicy
 from agentgym.rollout.policies import named_policy, policies_of
 
+pytestmark = pytest.mark.thorough
+
 STUBS = sorted(set(POLICIES) - {"expert"})
 
 

@@ -9,6 +9,8 @@ from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.env import ToolWorldEnv
 from agentgym.envs.toolworld.tasks import changes
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def drawn():
