@@ -1,0 +1,189 @@
+"""A trainer whose policy is on a real vLLM server, asked directly and through a real service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_policy
+from policy_server import policy_server
+from service_process import ServiceProcess
+
+from agentgym.trace import Trace
+from agentgym.traces import read_traces
+from agentgym.train import TrainConfig, make_trainer
+from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap
+from agentgym.train.policy_source import policy_source_of
+from agentgym.train.served import ServedPolicy
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.filterwarnings("default"),  # TRL's and vLLM's own
+]
+
+HERE = Path(__file__).parent
+STEPS = 2
+CONTEXT = 96
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_policy.save_policy(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("server") / "vllm.log"
+    with policy_server(model, log, max_context=CONTEXT) as url:
+        yield url
+
+
+def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
+    values = {
+        "env": f"tiny_policy:{tiny_policy.ENV_ID}",
+        "env_kwargs": {"max_turns": 4},
+        "model": str(model),
+        "out": out,
+        "steps": STEPS,
+        "tasks_per_step": 4,
+        "group_size": 4,
+        "micro_batch": 8,
+        "learning_rate": 1e-2,
+        "max_turn_tokens": 24,
+        "max_context": CONTEXT,
+        "check_every": 1,
+        **changes,
+    }
+    return TrainConfig.model_validate(values)
+
+
+class Run:
+    """Two training steps."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.trainer = make_trainer(config)
+        self.trainer.train()
+
+    def traces(self, step: int) -> list[Trace]:
+        found = read_traces(self.config.out / f"traces-step{step:06d}.jsonl")
+        return sorted(found, key=lambda t: (t.group, t.sample))
+
+    def said(self) -> list[Any]:
+        """Ids and rewards of every episode."""
+        return [
+            (
+                t.task_id,
+                t.seed,
+                t.reward,
+                [(turn.prompt_ids, turn.completion_ids) for turn in t.turns],
+            )
+            for step in range(STEPS)
+            for t in self.traces(step)
+        ]
+
+    def metric(self, name: str) -> list[float]:
+        return [logs[name] for logs in self.trainer.state.log_history if name in logs]
+
+
+def served(server: str, folder: Path) -> dict[str, Any]:
+    return {"policy_servers": [server], "sync_folder": folder / "weights"}
+
+
+@pytest.fixture(scope="module")
+def direct(model: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("direct")
+    return Run(config_of(model, out, **served(server, out)))
+
+
+def test_server_has_the_trainers_weights_after_every_sync(direct: Run) -> None:
+    gaps = direct.metric("sampling/sampling_logp_difference/max")
+    assert len(gaps) == STEPS
+    assert max(gaps) < FLOAT32_TOLERANCE
+    source = policy_source_of(direct.trainer)
+    assert isinstance(source, ServedPolicy)
+    assert [len(report.servers) for report in source.reports] == [1] * STEPS
+    probe = direct.traces(0)[0].turns[0].prompt_ids or ()
+    assert measure_gap(direct.trainer, probe).breached  # the last step is not there yet
+    direct.trainer.vllm_generation.sync_weights()
+    gap = measure_gap(direct.trainer, probe)
+    assert gap.largest < FLOAT32_TOLERANCE
+    assert gap.replica is not None
+
+
+def test_importance_correction_stays_on(direct: Run) -> None:
+    assert direct.trainer.use_vllm
+    ratios = direct.metric("sampling/importance_sampling_ratio/mean")
+    assert ratios == pytest.approx([1.0] * STEPS, abs=1e-3)
+
+
+def test_traces_say_which_weights_answered(direct: Run) -> None:
+    for step in range(STEPS):
+        turns = [turn for trace in direct.traces(step) for turn in trace.turns]
+        assert {turn.weight_version for turn in turns} == {str(step)}
+        assert all(turn.replica and turn.completion_ids and turn.logprobs for turn in turns)
+
+
+def test_server_samples_what_the_colocated_engine_does(
+    direct: Run, model: Path, tmp_path: Path
+) -> None:
+    assert Run(config_of(model, tmp_path)).said() == direct.said()
+
+
+def test_service_plays_the_same_episodes(
+    direct: Run, model: Path, server: str, tmp_path: Path
+) -> None:
+    flags = ["--env", direct.config.env, "--allow-tokenizer", str(model)]
+    path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with ServiceProcess(tmp_path, *flags, env={"PYTHONPATH": path}) as service:
+        config = config_of(model, tmp_path / "out", service=service.url, **served(server, tmp_path))
+        run = Run(config)
+    assert run.said() == direct.said()
+    assert max(run.metric("sampling/sampling_logp_difference/max")) < FLOAT32_TOLERANCE
+    assert {t.turns[0].weight_version for t in run.traces(1)} == {"1"}
+
+
+def test_ctrl_c_leaves_nothing_running_on_the_server(
+    direct: Run, model: Path, server: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = [
+        *(sys.executable, "-m", "agentgym", "train", "--env", direct.config.env),
+        *("--model", str(model), "--out", str(out), "--policy-server", server),
+        *("--sync-folder", str(tmp_path / "weights")),
+    ]
+    for setting in ("steps=500", "group_size=4", "tasks_per_step=2", "max_turn_tokens=8"):
+        command += ["--set", setting]
+    process = subprocess.Popen(
+        command,
+        cwd=HERE,
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    seen = []
+    with process:
+        for line in process.stderr:
+            seen.append(line)
+            if line.startswith("step 3/"):
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130, "".join(seen) + rest
+    assert "--resume" in rest
+    assert "Traceback" not in rest
+    assert list(out.glob("checkpoint-*"))
+    assert not list((tmp_path / "weights").iterdir())
+    with urllib.request.urlopen(f"{server}/metrics", timeout=10) as answer:
+        told = [line for line in answer.read().decode().splitlines() if "num_requests_r" in line]
+    running = [float(line.split()[-1]) for line in told if line.startswith("vllm:")]
+    assert running
+    assert sum(running) == 0
