@@ -164,16 +164,17 @@ def json_calls(
     ending = border.search(text, place)
     stop = ending.start() if ending else len(text)
     closed = ending is not None and ending.group("close") is not None
+    over = closed and bool(ending and ending.group("close"))  # by a tag, not by the text's end
     rest = text[place:stop].strip()
     if rest.startswith("]") and listed and not broken:
         rest = rest[1:].strip()
     elif listed and not broken:
         broken = True
     if not calls:
-        mended = call_of(mend_json(text[start:stop], over=closed), key=key, mended=True)
+        mended = call_of(mend_json(text[start:stop], over=over), key=key, mended=True)
         calls = [mended or unreadable(text[start:stop])]
     elif rest.startswith(("{", "[")):  # one more, which is broken
-        mended = call_of(mend_json(rest, over=closed), key=key, mended=True)
+        mended = call_of(mend_json(rest, over=over), key=key, mended=True)
         calls.append(mended or unreadable(rest))
     elif rest:
         broken = True
@@ -210,9 +211,10 @@ def json_arguments(
             name, found.value, not (found.valid and closed and rest in ("", behind))
         ), end
     raw = text[start:stop].strip().removesuffix(behind).strip()
-    if not raw and closed:
+    over = bool(ending and ending.group("close"))  # by a tag, not by the text's end
+    if not raw and over:
         return ReadCall(name, {}), end
-    mended = mend_json(raw, over=True) if closed and ending and ending.end() > stop else None
+    mended = mend_json(raw, over=True) if over else None
     if isinstance(mended, dict):
         return ReadCall(name, mended, repaired=True), end
     return unreadable(f"{name} {raw}"), end
