@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
     require_training_stack()
     from agentgym.errors import ConfigError
     from agentgym.rollout.source import EnvSource
-    from agentgym.train.config import CONFIG_FILE, load_config
+    from agentgym.train.config import load_config
+    from agentgym.train.files import CONFIG_FILE
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to continue")

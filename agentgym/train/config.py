@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.train.algorithms import Algorithm
 from agentgym.train.lora import LoraSettings
+from agentgym.train.monitors import ALARMS, Thresholds
 from agentgym.train.objective import TRUNCATED, CutBy, TruncatedAs
 from agentgym.types import Finite, Record
 
@@ -53,10 +54,6 @@ FIXED = {
     "repetition_penalty": "the trainer's log-probabilities know only the temperature",
 }
 """Names of GRPOConfig that can't be set here, and why."""
-
-
-CONFIG_FILE = "train.json"
-"""Where a run keeps its settings, in its own folder."""
 
 
 class TrainConfig(Record):
@@ -124,6 +121,22 @@ class TrainConfig(Record):
     """Steps between checkpoints."""
     check_every: int = Field(default=10, ge=1)
     """Steps between checks that the sampler has the trainer's weights."""
+    keep_traces_every: int = Field(default=1, ge=1)
+    """Steps between those whose traces are kept; 1 keeps all."""
+    eval_every: int | None = Field(default=None, ge=1)
+    """Steps between evaluations on held-out tasks, before the first and after the last included;
+    see docs/monitors.md. None evaluates never."""
+    eval_tasks: int = Field(default=64, ge=2)
+    """Held-out tasks, at most."""
+    eval_samples: int = Field(default=1, ge=1)
+    """Episodes per held-out task."""
+    eval_env_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the environment that differ in evaluations. `split` is "validation" unless
+    given, where the env has splits; without splits some tasks are kept from training."""
+    monitors: Thresholds = Thresholds()
+    """Where alarms begin, and how much evidence they need."""
+    stop_on: tuple[str, ...] = ()
+    """Alarms that end the run, such as `["no_signal", "gate:truncated"]`."""
     grpo: dict[str, Any] = Field(default_factory=dict)
     """Anything else of TRL's GRPOConfig, by its names (`beta`, `loss_type`, `num_iterations`)."""
 
@@ -136,6 +149,14 @@ class TrainConfig(Record):
             if name in FIXED:
                 raise ValueError(f"{name} can't be set: {FIXED[name]}")
         return grpo
+
+    @field_validator("stop_on")
+    @classmethod
+    def _names_alarms(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name.partition(":")[0] not in ALARMS:
+                raise ValueError(unknown_name("alarm", name, ALARMS))
+        return names
 
     @field_validator("policy_servers", mode="before")
     @classmethod

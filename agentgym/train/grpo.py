@@ -27,19 +27,22 @@ from agentgym.roles import Roles
 from agentgym.rollout.hosted import hosted_kwargs
 from agentgym.rollout.source import EnvSource
 from agentgym.train.algorithms import refill_rounds
-from agentgym.train.config import CONFIG_FILE, TrainConfig
+from agentgym.train.config import TrainConfig
 from agentgym.train.episode_trainer import trainer_class
+from agentgym.train.files import CONFIG_FILE
 from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
+from agentgym.train.held_out import HeldOutTasks, held_out_config, held_out_tasks
 from agentgym.train.interrupt import stoppable
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.lora import check_lora, trainer_options
-from agentgym.train.rollout import Rollout, episode_reward, preflight, rollout_func
+from agentgym.train.rollout import episode_reward, preflight, rollout_func
 from agentgym.train.served_setup import served_policy
+from agentgym.train.trackers import check_trackers
 from agentgym.train.versions import require_training_stack
+from agentgym.train.watching import watch
 
 logger = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.jsonl"
 MODEL_FOLDER = "model"
 
 
@@ -100,9 +103,10 @@ def fit(
         settings["model"] = str(Path(config.model).absolute())
     record = json.dumps(settings, indent=2, ensure_ascii=False)
     (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
-    _report(trainer, config, progress=progress)
+    monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
     with stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    monitor.raise_if_stopped()
     model = config.out / MODEL_FOLDER
     trainer.save_model(str(model))
     return TrainResult(model, trainer.state.global_step, list(trainer.state.log_history))
@@ -125,6 +129,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
 
     check_lora(config.model, config.lora)
     args = grpo_config(config)
+    check_trackers(args.report_to)
     tokenizer, model_context = _load_tokenizer(config.model)
     context = config.max_context or min(model_context, DEFAULT_CONTEXT)
     if context > model_context:
@@ -137,6 +142,8 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     tasks = _check_fit(config, env_kwargs, tokenizer, context)
     if policy is not None:
         policy.check_servers(first=args.process_index == 0)
+    if (held_out := held_out_of(config)) is not None:
+        tasks = [task for task in tasks if task not in held_out.tasks]
     order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)
     rollout = rollout_func(
         config.env,
@@ -245,6 +252,21 @@ def training_kwargs(config: TrainConfig) -> dict[str, Any]:
     return hosted.env_kwargs
 
 
+def held_out_of(config: TrainConfig) -> HeldOutTasks | None:
+    """The tasks kept from training for evaluations, if there are to be any.
+
+    Raises:
+        ConfigError: If they can't be kept apart.
+    """
+    if config.eval_every is None:
+        return None
+    return held_out_tasks(
+        config,
+        env_kwargs=training_kwargs(held_out_config(config)),
+        training_kwargs=training_kwargs(config),
+    )
+
+
 def _check_fit(
     config: TrainConfig, env_kwargs: dict[str, Any], tokenizer: Any, context: int
 ) -> list[str]:
@@ -324,7 +346,9 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
             )
     elif record.exists():
         before = json.loads(record.read_text(encoding="utf-8"))
-        fixed = ("env", "env_kwargs", "tasks_per_step", "group_size", "seed", "lora")
+        fixed = ["env", "env_kwargs", "tasks_per_step", "group_size", "seed", "lora"]
+        if config.eval_every is not None:  # evaluations are compared task by task
+            fixed += ["eval_tasks", "eval_env_kwargs"]
         changed = [name for name in fixed if before.get(name) != now[name]]
         if changed:
             raise ConfigError(
@@ -339,18 +363,6 @@ def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
     if resume and last is None:
         logger.warning("%s has no checkpoint; starting from the beginning", config.out)
     return Path(last) if last else None
-
-
-def _report(trainer: Any, config: TrainConfig, *, progress: bool) -> None:
-    from transformers import PrinterCallback
-
-    from agentgym.train.progress import RunLine, RunReport
-
-    line = RunLine(show=progress and trainer.accelerator.is_main_process)
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(RunReport(config.out / METRICS_FILE, line))
-    if isinstance(trainer.rollout_func, Rollout):
-        trainer.rollout_func.progress = line
 
 
 def _not_about_masked_rows(record: logging.LogRecord) -> bool:

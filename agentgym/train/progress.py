@@ -95,6 +95,11 @@ class RunLine:
         self._write(f"{clear}step {step}/{self._steps}  {shown}  {clock}\n")
         self.at(step, self._steps)
 
+    def note(self, text: str) -> None:
+        """Say something on a line of its own."""
+        if self._show:
+            self._write(f"{_CLEAR if self._live else ''}{text}\n")
+
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()

@@ -132,6 +132,8 @@ class Rollout:
         """Told how a rollout goes."""
         self.listeners: list[BatchListener] = []
         """Told of each batch."""
+        self.keep_traces_every = 1
+        """Traces are kept of every so many steps; of the others none."""
         self._max_turn_tokens = max_turn_tokens
         self._seed = seed
         self._traces = traces
@@ -376,7 +378,7 @@ class Rollout:
 
     def _trace_file(self, trainer: Any, *, more: bool = False) -> Path | None:
         """Where this step's traces go; what an interrupted attempt left is kept beside it."""
-        if self._traces is None:
+        if self._traces is None or self._step % self.keep_traces_every:
             return None
         kind = "step" if trainer.model.training else "eval"
         rank = trainer.accelerator.process_index
@@ -479,9 +481,9 @@ def preflight(env: Any, codec: ChatCodec, *, dataset: Any = None) -> list[int]:
     if tools and not codec.native_tools and not _reads_text(env.unwrapped):
         raise TrainingError(
             f"{env.unwrapped.spec.id} is played with tool calls, and the chat template of "
-            f"{codec.tokenizer.name_or_path!r} offers none that can be parsed; use a model whose "
-            "template TRL knows (Qwen 2.5 to 3.6, Llama 3.x, GLM 4, GPT-OSS, Gemma 4, …) or set "
-            "`tokenizer.response_template`"
+            f"{codec.tokenizer.name_or_path!r} offers none that can be read; use a model that writes "
+            "calls in one of the formats of docs/tool_calls.md (Qwen 2.5 on, Llama 3.x, GLM 4, "
+            "GPT-OSS, Gemma 4, DeepSeek, Nemotron 3, …)"
         )
     return codec.prompt_ids(opening, tools)
 

@@ -8,7 +8,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from agentgym.errors import ConfigError
 from agentgym.testing.envs import CounterEnv
-from agentgym.train.config import CONFIG_FILE, TrainConfig, load_config, read_config
+from agentgym.train.config import TrainConfig, load_config, read_config
+from agentgym.train.files import CONFIG_FILE
 
 BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
 

@@ -11,9 +11,6 @@ from pydantic import Field, ValidationError
 from agentgym.durable import LineFile
 from agentgym.types import Finite, Record
 
-ALARMS_FILE = "alarms.jsonl"
-"""Where a run keeps its alarms, in its own folder."""
-
 
 class Alarm(Record):
     """Something that keeps a run from learning, with the evidence."""

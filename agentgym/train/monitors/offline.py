@@ -14,17 +14,16 @@ from pydantic import Field
 from agentgym.errors import TrainingError
 from agentgym.traces import read_traces
 from agentgym.train.batch import PlayedBatch
+from agentgym.train.files import ALARMS_FILE, CONFIG_FILE, EVALUATIONS_FILE, METRICS_FILE
 from agentgym.train.metrics import batch_metrics
-from agentgym.train.monitors.alarm import ALARMS_FILE, Alarm, AlarmBook, read_alarms
+from agentgym.train.monitors.alarm import Alarm, AlarmBook, read_alarms
 from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
-from agentgym.train.monitors.scores import EVALUATIONS_FILE, HeldOutScore, read_scores
+from agentgym.train.monitors.scores import HeldOutScore, read_scores
 from agentgym.train.monitors.tasks import TaskHistory
 from agentgym.train.rows import training_row
 from agentgym.types import Finite, Record
 
-METRICS_FILE = "metrics.jsonl"
-"""Where a run keeps the metrics of each step, in its own folder."""
 _TRACES = re.compile(r"traces-step(\d+)(-[^.]*)?\.jsonl")
 _ENOUGH = OURS + "groups_equal"
 """A metric that says that the step's own line has all that its traces could tell."""
@@ -164,7 +163,7 @@ def _read_metrics(path: Path) -> dict[int, dict[str, Any]]:
 
 def _thresholds_of(run: Path) -> Thresholds:
     """Those that the run was made with."""
-    path = run / "train.json"
+    path = run / CONFIG_FILE
     try:
         given = json.loads(path.read_text(encoding="utf-8")).get("monitors", {})
         return Thresholds.model_validate(given)

@@ -12,9 +12,6 @@ from pydantic import Field, ValidationError
 from agentgym.train.monitors.evidence import NOTHING, Interval, t_quantile
 from agentgym.types import Finite, Record
 
-EVALUATIONS_FILE = "evaluations.jsonl"
-"""Where a run keeps its evaluations, in its own folder."""
-
 
 class HeldOutScore(Record):
     """What the policy achieved on tasks it isn't trained on, by `verdict.correct`.

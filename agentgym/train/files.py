@@ -1,0 +1,10 @@
+"""What the files of a training run are called, in its own folder."""
+
+CONFIG_FILE = "train.json"
+"""The run's settings."""
+METRICS_FILE = "metrics.jsonl"
+"""All metrics of each step, one JSON line each."""
+ALARMS_FILE = "alarms.jsonl"
+"""Alarms of the monitors, each once."""
+EVALUATIONS_FILE = "evaluations.jsonl"
+"""Held-out evaluations."""
