@@ -447,7 +447,11 @@ class CallingClient(ABC, Generic[Seat]):
             async with asyncio.timeout(patience_s) as scope:
                 self._sending(seat, scope)
                 session = server.here() or await server.session()
-                return await session.post(attempt.data, attempt.begin_stream)
+                return await session.post(
+                    attempt.data,
+                    attempt.begin_stream,
+                    lambda data: self._wire.trimmed(data, call.question),
+                )
         except TimeoutError as error:
             why = self._cut_because(seat)
             shorter = patience_s < server.endpoint.timeout_s

@@ -66,6 +66,10 @@ class ChatWire:
     async def learn(self, question: Question, server: Transport) -> None:
         """There is nothing to know."""
 
+    def trimmed(self, data: bytes, question: Question) -> bytes:
+        """All of it."""
+        return data
+
     def read(self, reply: Any, sent: Mapping[str, Any], question: Question) -> Completion:
         """Read a reply."""
         return read_reply(reply, sent)

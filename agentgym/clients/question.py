@@ -84,6 +84,10 @@ class Wire(Protocol):
         """
         ...
 
+    def trimmed(self, data: bytes, question: Question) -> bytes:
+        """A reply's bytes without what need not be decoded."""
+        ...
+
     def read(self, reply: Any, sent: Mapping[str, Any], question: Question) -> Completion:
         """Read a reply.
 

@@ -13,11 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentgym.clients.reply import BadReply, check_finished, choice_of, count_of, detail_of
+from agentgym.clients.written import Written
 from agentgym.types import Usage
 
 _LOWEST = -9999.0
 """What vLLM writes for -inf."""
+_ECHO = b'"prompt_token_ids":'
+"""Nowhere else in JSON: inside a text, quotation marks are escaped."""
 _ROUNDING = 1e-3
 """By how much the logarithm of a probability may be above 0."""
 
@@ -37,6 +43,28 @@ class TokenReply:
     usage: Usage
     likeliest: dict[str, float]
     """Log-probabilities of the first id's alternatives, by the server's names of ids."""
+
+
+def without_echo(data: bytes, prompt: Written) -> bytes:
+    """A reply's JSON with `true` in place of the prompt's ids, where they are those that were sent.
+
+    Servers repeat the prompt, all of it in every turn. Most of the work on a long episode's replies
+    would be to decode it, only to find what comparing bytes tells.
+
+    Args:
+        data: The reply.
+        prompt: The ids as they were sent.
+    """
+    at = data.find(_ECHO)
+    if at < 0:
+        return data
+    begin = at + len(_ECHO)
+    end = begin
+    for piece in prompt.pieces:
+        if not data.startswith(piece, end):
+            return data
+        end += len(piece)
+    return b"".join((data[:begin], b"true", data[end:]))
 
 
 def read_token_reply(body: Any, prompt: Sequence[int]) -> TokenReply:
@@ -68,17 +96,11 @@ def read_token_reply(body: Any, prompt: Sequence[int]) -> TokenReply:
     if not isinstance(logprobs, list) or len(logprobs) != len(ids):
         count = len(logprobs) if isinstance(logprobs, list) else "no"
         raise _wrong(f"the reply has {count} log-probabilities for {len(ids)} ids", usage)
-    read = tuple(map(_logprob, logprobs))
-    if any(logprob > _ROUNDING for logprob in read):
-        raise _wrong(
-            f"the reply's log-probabilities are none ({max(read):g} is above 0); start the server "
-            "with --logprobs-mode processed_logprobs",
-            usage,
-        )
+    read = _read_logprobs(logprobs, usage)
     reason = choice.get("stop_reason")
     return TokenReply(
         ids=tuple(ids),
-        logprobs=read,
+        logprobs=tuple(read.tolist()),
         text=choice["text"],
         finish_reason=None if finish_reason is None else str(finish_reason),
         stop_reason=reason if isinstance(reason, int | str) else None,
@@ -103,10 +125,14 @@ def _usage(reported: Mapping[str, Any], prompt: Sequence[int], completion: int) 
 
 
 def _are_ids(ids: Any) -> bool:
-    return isinstance(ids, list) and all(type(token) is int and token >= 0 for token in ids)
+    if not isinstance(ids, list):
+        return False
+    return not ids or (set(map(type, ids)) == {int} and min(ids) >= 0)
 
 
 def _check_prompt(returned: Any, prompt: Sequence[int], usage: Usage) -> None:
+    if returned is True:  # see `without_echo`
+        return
     if not isinstance(returned, list):
         raise _wrong("the reply doesn't say which prompt it answers (`prompt_token_ids`)", usage)
     if tuple(returned) == tuple(prompt):
@@ -120,17 +146,30 @@ def _check_prompt(returned: Any, prompt: Sequence[int], usage: Usage) -> None:
     )
 
 
-def _logprob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    return float(value) if math.isfinite(value) and value > _LOWEST else math.nan
+def _read_logprobs(given: list[Any], usage: Usage) -> NDArray[np.float64]:
+    """Shape `(C,)`; NaN for null, and for what is no finite number or stands for none."""
+    try:
+        read = np.array(given, dtype=np.float64).reshape(len(given))
+    except (TypeError, ValueError) as error:
+        raise _wrong("the reply's log-probabilities are no numbers", usage) from error
+    read[~(np.isfinite(read) & (read > _LOWEST))] = np.nan
+    if (read > _ROUNDING).any():
+        raise _wrong(
+            f"the reply's log-probabilities are none ({np.nanmax(read):g} is above 0); start the "
+            "server with --logprobs-mode processed_logprobs",
+            usage,
+        )
+    return read
 
 
 def _likeliest(top: Any) -> dict[str, float]:
     first = top[0] if isinstance(top, list) and top else None
     found = first if isinstance(first, Mapping) else {}
-    read = {str(name): _logprob(value) for name, value in found.items()}
-    return {name: logprob for name, logprob in read.items() if not math.isnan(logprob)}
+    return {
+        str(name): float(logprob)
+        for name, logprob in found.items()
+        if isinstance(logprob, int | float) and math.isfinite(logprob) and logprob > _LOWEST
+    }
 
 
 def _wrong(text: str, usage: Usage) -> BadReply:

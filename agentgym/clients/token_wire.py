@@ -21,7 +21,7 @@ from agentgym.client import Completion, Endpoint, SamplingParams, public_url
 from agentgym.clients.chat_wire import HELLO
 from agentgym.clients.question import Question
 from agentgym.clients.reply import BadReply, estimated_tokens
-from agentgym.clients.token_reply import TokenReply, read_token_reply
+from agentgym.clients.token_reply import TokenReply, read_token_reply, without_echo
 from agentgym.clients.token_server import check_tokenizer, context_of
 from agentgym.clients.transport import Transport
 from agentgym.clients.wire import check_answered, token_request_body, written
@@ -41,6 +41,13 @@ _OURS = (
     *("truncate_prompt_tokens", "use_beam_search", "max_tokens"),
 )
 """Request fields that decide what its ids mean; an endpoint's `extra_body` may not set them."""
+_LIKELIEST = 5
+"""Ids beside the sampled one that hellos ask for; servers allow up to 20."""
+_RAW = (
+    "the server gives log-probabilities from before temperature and cut-offs, which are not those "
+    "of what is sampled; start it with --logprobs-mode processed_logprobs, or sample with "
+    "temperature 1 and no top_p, top_k, min_p or penalties"
+)
 _COLDER = 0.5
 """Temperature of the second hello."""
 _CLEAR = 0.1
@@ -54,8 +61,10 @@ class TokenQuestion(Question):
     prompt: TokenPrompt = field(kw_only=True)
     tools: Sequence[ToolSpec] = field(kw_only=True)
     """As they were shown to the model; empty if none were."""
-    is_greeted: bool = False
-    """Whether the server that the hello is for was looked at."""
+    needs_processed: bool = field(kw_only=True)
+    """Whether the distribution sampled from is another one than the model's own."""
+    server: Transport | None = None
+    """The server that a hello is for, once it was looked at."""
     reply: TokenReply | None = None
     """The last one."""
 
@@ -90,7 +99,6 @@ class TokenWire:
         )
         self._written = WrittenIds()
         self._checked: set[bool] = set()
-        self._gives_raw: bool = before is not None and before._gives_raw
 
     def ask(
         self,
@@ -101,12 +109,12 @@ class TokenWire:
     ) -> TokenQuestion:
         """Put a call into a request."""
         check_answered(messages)
-        self._check_logprobs(sampling)
         shown = tools if self._endpoint.dialect.tools else ()
         with self._using():
             self._check_template(messages, shown)
             prompt = self._conversations.prompt(session, messages, shown)
-        self._check_room(len(prompt.ids), self._max_context)
+        if self._max_context is not None:
+            _room(len(prompt.ids), self._max_context, self._endpoint)
         body = token_request_body(
             self._endpoint.model,
             self._written.of(session, prompt.ids),
@@ -115,7 +123,13 @@ class TokenWire:
             self._endpoint.dialect,
         )
         return TokenQuestion(
-            body, session, messages, len(prompt.ids), prompt=prompt, tools=tuple(shown)
+            body,
+            session,
+            messages,
+            len(prompt.ids),
+            prompt=prompt,
+            tools=tuple(shown),
+            needs_processed=bool(sampling.temperature) and not _is_neutral(sampling),
         )
 
     def hellos(self, tools: Sequence[ToolSpec]) -> Sequence[TokenQuestion]:
@@ -124,7 +138,7 @@ class TokenWire:
         for temperature in (1.0, _COLDER):
             sampling = SamplingParams(max_tokens=8, temperature=temperature, seed=0)
             question = self.ask([HELLO], tools, sampling, None)
-            question.body["logprobs"] = 2
+            question.body["logprobs"] = _LIKELIEST
             question.is_hello = True
             questions.append(question)
         return questions
@@ -134,12 +148,14 @@ class TokenWire:
     ) -> Mapping[str, Any] | None:
         """The body with no more output tokens than there is room for."""
         assert isinstance(question, TokenQuestion)
-        if question.is_hello and not question.is_greeted:
+        if question.is_hello and question.server is None:
             return None
+        if server.gives_raw_logprobs and question.needs_processed and not question.is_hello:
+            raise EndpointError(f"{_where(server.endpoint)}: {_RAW}", retryable=False)
         context = self._max_context or server.max_context
         if context is None:
             return None
-        room = self._check_room(len(question.prompt.ids), context)
+        room = _room(len(question.prompt.ids), context, server.endpoint)
         limit = body["max_tokens"]
         return body if limit <= room else {**body, "max_tokens": room}
 
@@ -162,8 +178,12 @@ class TokenWire:
             )
         if question.is_hello:
             await check_tokenizer(session, self._endpoint.model, self._loaded)
-            question.is_greeted = True
+            question.server = server
         server.max_context = context
+
+    def trimmed(self, data: bytes, question: Question) -> bytes:
+        """The reply without the prompt that it repeats, if that is the one that was sent."""
+        return without_echo(data, question.body["prompt"])
 
     def read(self, reply: Any, sent: Mapping[str, Any], question: Question) -> Completion:
         """Read a reply, and the message in its ids."""
@@ -175,7 +195,9 @@ class TokenWire:
             self._check_text(found)
         with self._using():
             said = self._conversations.codec.parse(found.ids, prompt, question.tools)
-        return Completion(
+        # Unchecked, since all of it was: looking at a long prompt's ids once more takes longer than
+        # everything else here.
+        return Completion.model_construct(
             message=said.message,
             usage=found.usage,
             finish_reason=found.finish_reason,
@@ -207,9 +229,14 @@ class TokenWire:
         pairs = list(combinations(sorted(warm.keys() & cold.keys()), 2))
         gaps = [(warm[a] - warm[b], cold[a] - cold[b]) for a, b in pairs]
         clear = [(first, second) for first, second in gaps if abs(first) > _CLEAR]
-        if clear:
-            ratios = [second / first * _COLDER for first, second in clear]
-            self._gives_raw = all(ratio < 0.75 for ratio in ratios)
+        if not clear:
+            return
+        # Cold ones are 1 / _COLDER as far apart, unless temperature does nothing to them.
+        are_raw = all(second / first * _COLDER < 0.75 for first, second in clear)
+        for question in questions:
+            assert isinstance(question, TokenQuestion)
+            if question.server is not None:
+                question.server.gives_raw_logprobs = are_raw
 
     def keep(self, question: Question, completion: Completion) -> None:
         """The next prompt of the session extends this one and what was sampled from it."""
@@ -257,27 +284,6 @@ class TokenWire:
             )
         self._checked.add(kind)
 
-    def _check_logprobs(self, sampling: SamplingParams) -> None:
-        """Refuse to sample from a distribution whose log-probabilities the server doesn't give."""
-        if not self._gives_raw or not sampling.temperature or _is_neutral(sampling):
-            return
-        raise EndpointError(
-            f"{self._where}: the server gives log-probabilities from before temperature and "
-            "cut-offs, which are not those of what is sampled; start it with --logprobs-mode "
-            "processed_logprobs, or sample with temperature 1 and no top_p, top_k, min_p or "
-            "penalties",
-            retryable=False,
-        )
-
-    def _check_room(self, prompt_tokens: int, context: int | None) -> int:
-        """Tokens that fit behind a prompt."""
-        room = context - prompt_tokens if context is not None else 1
-        if room < 1:
-            raise ContextOverflow(
-                f"{self._where}: the prompt has {prompt_tokens} tokens, the context is {context}"
-            )
-        return room
-
     def _check_end(self, found: TokenReply) -> None:
         """See that what ended the turn ends it here, too."""
         if found.finish_reason != "stop" or isinstance(found.stop_reason, str) or not found.ids:
@@ -305,9 +311,22 @@ class TokenWire:
                 usage=found.usage,
             )
 
-    @property
-    def _where(self) -> str:
-        return f"{public_url(self._endpoint.base_url)} (model {self._endpoint.model!r})"
+
+def _where(endpoint: Endpoint) -> str:
+    return f"{public_url(endpoint.base_url)} (model {endpoint.model!r})"
+
+
+def _room(prompt_tokens: int, context: int, endpoint: Endpoint) -> int:
+    """Tokens that fit behind a prompt.
+
+    Raises:
+        ContextOverflow: If there are none.
+    """
+    if prompt_tokens >= context:
+        raise ContextOverflow(
+            f"{_where(endpoint)}: the prompt has {prompt_tokens} tokens, the context is {context}"
+        )
+    return context - prompt_tokens
 
 
 def _check_fields(endpoint: Endpoint) -> None:

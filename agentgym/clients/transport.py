@@ -55,6 +55,9 @@ class Transport:
         self.path = path
         self.max_context: int | None = None
         """Tokens that the server has room for, where it was asked."""
+        self.gives_raw_logprobs = False
+        """Whether its log-probabilities are known to be those of another distribution than the one
+        that it samples from."""
         self._scopes = scopes
         self._lock = threading.Lock()
         self._sessions: dict[asyncio.AbstractEventLoop, LoopSession] = {}
@@ -173,13 +176,19 @@ class LoopSession:
             raise status_error(response.status, response.headers, data, url)
         return _decoded(data)
 
-    async def post(self, data: bytes, begin_stream: Callable[[], StreamedReply]) -> Any:
+    async def post(
+        self,
+        data: bytes,
+        begin_stream: Callable[[], StreamedReply],
+        trim: Callable[[bytes], bytes],
+    ) -> Any:
         """Send one request and decode the reply.
 
         Args:
             data: The body.
             begin_stream: Gives what takes in the answer if it is streamed, and keeps what came of
                 a broken one.
+            trim: Takes out of a reply's bytes what need not be decoded.
 
         Returns:
             The reply's JSON, put together if it was streamed.
@@ -201,7 +210,7 @@ class LoopSession:
                 data = await response.read()
                 if _looks_streamed(data):
                     return _reread(data, begin_stream())
-                return _decoded(data)
+                return _decoded(trim(data))
         except BadReply:
             raise
         except Exception as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,8 +15,11 @@ from template_zoo import byte_tokenizer
 
 from agentgym.client import Endpoint, SamplingParams, TokenPath
 from agentgym.clients import BalancedClient, ChatClient
+from agentgym.errors import ConfigError, ContextOverflow, EndpointError
+from agentgym.roles import read_endpoint
 from agentgym.testing.token_model import TokenModel
 from agentgym.testing.token_server import TokenServer
+from agentgym.tokens.loading import load_tokenizer
 
 SEARCH = {
     "type": "function",
@@ -70,6 +76,12 @@ async def make_client(
     yield make
     for client in made:
         await client.aclose()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the server's business
+            await asyncio.sleep(0.005)
 
 
 async def _no_sleep(seconds: float) -> None:
@@ -142,3 +154,279 @@ async def test_replicas_are_asked_in_ids_too(server, model, tokenizer, folder):
         assert completion.prompt_ids
         assert completion.replica in {each.root.removeprefix("http://") for each in (server, other)}
         await client.aclose()
+
+
+# --- servers that would spoil a run -----------------------------------------------------------
+
+
+async def test_server_that_gives_no_ids_is_refused_at_the_start(server, make_client):
+    server.gives_ids = False
+    with pytest.raises(EndpointError, match="no token ids; .* needs vLLM 0.10.2 or newer"):
+        await make_client().preflight(TOOLS)
+
+
+async def test_server_with_another_model_is_refused_at_the_start(server, make_client):
+    server.name = "other"
+    with pytest.raises(EndpointError, match="no model 'policy'; it has other"):
+        await make_client().preflight(TOOLS)
+    assert server.requests == []
+
+
+async def test_server_with_another_tokenizer_is_refused_at_the_start(server, make_client):
+    server.tokenizer = byte_tokenizer("qwen2_5")
+    server.tokenizer.add_tokens(["Müller"])
+    with pytest.raises(EndpointError, match="cuts text into other ids than .*; tokens.tokenizer"):
+        await make_client().preflight(TOOLS)
+    assert server.requests == []
+
+
+async def test_server_that_reads_ids_otherwise_is_refused_at_the_start(server, make_client):
+    server.script = [{"text": "something else"}]
+    with pytest.raises(EndpointError, match="reads its ids as 'something else', the tokenizer"):
+        await make_client().preflight(TOOLS)
+
+
+async def test_server_with_less_room_than_was_said_is_refused_at_the_start(server, make_client):
+    server.max_model_len = 512
+    with pytest.raises(EndpointError, match="room for 512 tokens, tokens.max_context says 4096"):
+        await make_client({"max_context": 4096}).preflight(TOOLS)
+
+
+async def test_server_that_does_not_say_what_fits(server, make_client):
+    server.max_model_len = None
+    with pytest.raises(EndpointError, match=r"set tokens\.max_context"):
+        await make_client().complete(OPENING, (), SamplingParams())
+    completion = await make_client({"max_context": 512}).complete(OPENING, (), SamplingParams())
+    assert completion.prompt_ids
+
+
+async def test_logits_are_no_log_probabilities(server, make_client):
+    server.model.mode = "raw_logits"
+    with pytest.raises(EndpointError, match="--logprobs-mode processed_logprobs"):
+        await make_client().preflight(TOOLS)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_raw_logprobs_go_with_the_models_own_distribution_only(server, make_client, seed):
+    """G05: they aren't those of what is sampled at another temperature, or from fewer ids."""
+    server.model.mode, server.model.seed = "raw_logprobs", seed
+    client = make_client()
+    await client.preflight(TOOLS)
+    await client.complete(OPENING, TOOLS, SamplingParams(max_tokens=2))
+    await client.complete(OPENING, TOOLS, SamplingParams(max_tokens=2, temperature=0))
+    for changed in ({"temperature": 0.6}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}):
+        with pytest.raises(EndpointError, match="before temperature and cut-offs"):
+            await client.complete(OPENING, TOOLS, SamplingParams(**changed))
+    server.model.mode = "processed_logprobs"
+    await client.preflight(TOOLS)
+    await client.complete(OPENING, TOOLS, SamplingParams(max_tokens=2, temperature=0.6))
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"prompt_token_ids": [1, 2, 3]}, "answers another prompt: 3 ids instead of"),
+        ({"prompt_token_ids": None}, "doesn't say which prompt it answers"),
+        ({"token_ids": [1, "2"]}, "no token ids"),
+        ({"token_ids": [1, -2]}, "no token ids"),
+        ({"logprobs": None}, "no log-probabilities for"),
+        ({"logprobs": {"token_logprobs": [-1.0]}, "token_ids": [1, 2]}, "1 log-prob.* 2 ids"),
+        ({"logprobs": {"token_logprobs": [0.5]}, "token_ids": [1]}, "0.5 is above 0"),
+        ({"logprobs": {"token_logprobs": ["a"]}, "token_ids": [1]}, "are no numbers"),
+        (
+            {
+                "token_ids": [1, 2],
+                "logprobs": {"token_logprobs": [-1.0, -1.0]},
+                "finish_reason": "stop",
+                "stop_reason": None,
+            },
+            "ended a turn with id 2 .*add it to tokens.stop_ids",
+        ),
+    ],
+)
+async def test_replies_that_must_not_be_trained_on(server, make_client, fields, complaint):
+    server.script = [fields]
+    with pytest.raises(EndpointError, match=complaint) as caught:
+        await make_client().complete(OPENING, (), SamplingParams(max_tokens=4))
+    assert not caught.value.retryable
+    assert len(server.requests) == 1
+    assert caught.value.usage.prompt_tokens == len(server.requests[0]["prompt"])
+
+
+async def test_stop_ids_of_ones_own_end_turns(server, make_client):
+    ended = {"finish_reason": "stop", "stop_reason": 2, "token_ids": [1, 2]}
+    server.script = [{**ended, "logprobs": {"token_logprobs": [-1.0, -1.0]}}]
+    completion = await make_client({"stop_ids": [2]}).complete(OPENING, (), SamplingParams())
+    assert completion.completion_ids == (1, 2)
+    assert set(server.requests[0]["stop_token_ids"]) > {2}
+
+
+async def test_stop_strings_end_turns_anywhere(server, make_client):
+    ended = {"finish_reason": "stop", "stop_reason": "!", "token_ids": [1, 2]}
+    server.script = [{**ended, "logprobs": {"token_logprobs": [-1.0, -1.0]}}]
+    completion = await make_client().complete(OPENING, (), SamplingParams(stop=("!",)))
+    assert server.requests[0]["stop"] == ["!"]
+    assert not completion.cut_off
+
+
+# --- what fits ----------------------------------------------------------------------------------
+
+
+async def test_output_is_limited_to_what_fits(server, make_client):
+    client = make_client()
+    first = await client.complete(OPENING, (), SamplingParams(max_tokens=4))
+    server.max_model_len = len(first.prompt_ids) + 3
+    server.model.favoured = {}
+    completion = await make_client().complete(OPENING, (), SamplingParams(max_tokens=100))
+    assert server.requests[-1]["max_tokens"] == 3
+    assert completion.cut_off
+    assert server.refused == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_prompt_that_leaves_no_room_is_not_sent(server, make_client, told):
+    server.max_model_len = 16
+    client = make_client({"max_context": 16} if told else {})
+    with pytest.raises(ContextOverflow, match="tokens, the context is 16"):
+        await client.complete(OPENING * 20, (), SamplingParams())
+    assert server.requests == server.refused == []
+    assert client.usage.calls == 0
+
+
+async def test_ended_by_the_limit_is_cut_off(server, make_client):
+    server.script = [[1, 2, 3, 4]]
+    completion = await make_client().complete(OPENING, (), SamplingParams(max_tokens=3))
+    assert (completion.cut_off, completion.completion_ids) == (True, (1, 2, 3))
+    assert completion.finish_reason == "length"
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+NOT_FINITE = "Out of range float values are not JSON compliant: nan"
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_numbers_that_json_cannot_hold_are_tried_once_more(server, make_client, status):
+    """G10: vLLM answers 400 or 500, according to which part of it notices."""
+    server.script = [(status, NOT_FINITE)]
+    completion = await make_client().complete(OPENING, (), SamplingParams())
+    assert completion.attempts == 2
+    server.script = [(status, NOT_FINITE)] * 9
+    server.requests.clear()
+    with pytest.raises(EndpointError, match="NaN or infinity came out of the model"):
+        await make_client().complete(OPENING, (), SamplingParams())
+    assert len(server.requests) == 2
+
+
+async def test_retry_asks_with_the_same_ids(server, make_client):
+    client = make_client()
+    first = await client.complete(OPENING, (), SamplingParams(max_tokens=5), session="s")
+    history = [*OPENING, first.message, {"role": "user", "content": "more"}]
+    server.script = [None, (503, "busy"), (500, "oops")]
+    second = await client.complete(history, (), SamplingParams(max_tokens=5), session="s")
+    assert second.attempts == 3
+    sent = [request["prompt"] for request in server.requests[1:]]
+    assert sent == [list(second.prompt_ids)] * 3
+    assert second.prompt_ids[: len(first.prompt_ids)] == first.prompt_ids
+
+
+async def test_call_that_failed_leaves_the_session_as_it_was(server, make_client):
+    client = make_client(max_retries=0)
+    first = await client.complete(OPENING, (), SamplingParams(max_tokens=5), session="s")
+    history = [*OPENING, first.message, {"role": "user", "content": "more"}]
+    server.script = [None, (500, "oops")]
+    with pytest.raises(EndpointError, match="oops"):
+        await client.complete(history, (), SamplingParams(max_tokens=5), session="s")
+    again = await client.complete(history, (), SamplingParams(max_tokens=5), session="s")
+    so_far = first.prompt_ids + first.completion_ids
+    assert again.prompt_ids[: len(so_far)] == so_far
+
+
+async def test_cancelled_call_is_aborted_on_the_server(server, make_client):
+    server.gate = asyncio.Event()
+    client = make_client()
+    call = asyncio.create_task(client.complete(OPENING, (), SamplingParams(), session="s"))
+    await until(lambda: server.in_flight)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: not server.in_flight)
+    assert server.aborted == 1
+
+
+async def test_released_session_begins_anew(server, make_client):
+    client = make_client()
+    first = await client.complete(OPENING, (), SamplingParams(max_tokens=5), session="s")
+    await client.release("s")
+    again = await client.complete(OPENING, (), SamplingParams(max_tokens=5), session="s")
+    assert again.prompt_ids == first.prompt_ids
+    assert len(client._wire._conversations) == 1
+
+
+# --- which endpoints ----------------------------------------------------------------------------
+
+
+def test_tokenizer_that_is_none_is_one_line(tmp_path):
+    path = TokenPath(tokenizer=str(tmp_path))
+    with pytest.raises(ConfigError, match="can't load the tokenizer") as caught:
+        ChatClient(Endpoint(base_url="http://localhost:1/v1", model="m", tokens=path))
+    assert "\n" not in str(caught.value)
+
+
+def test_tokenizer_without_a_chat_template_says_what_to_do(tmp_path):
+    found = byte_tokenizer("qwen2_5")
+    found.chat_template = None
+    found.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="no chat template; set `tokenizer.chat_template`"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_stop_ids_are_the_tokenizers_and_the_models(tmp_path):
+    found = byte_tokenizer("qwen2_5")
+    found.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 8]}')
+    loaded = load_tokenizer(str(tmp_path))
+    assert loaded.stop_ids == (found.eos_token_id, 7, 8)
+    assert load_tokenizer(str(tmp_path)) is loaded
+
+
+def test_code_of_a_repository_is_not_run(tmp_path):
+    byte_tokenizer("qwen2_5").save_pretrained(tmp_path)
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with contextlib.suppress(ConfigError):
+        load_tokenizer(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("field", ["n", "stream", "prompt", "return_token_ids", "stop_token_ids"])
+def test_extra_body_may_not_change_what_ids_mean(folder, field):
+    path = TokenPath(tokenizer=str(folder))
+    with pytest.raises(ConfigError, match=f"extra_body sets {field}"):
+        ChatClient(Endpoint(base_url="http://a/v1", model="m", tokens=path, extra_body={field: 2}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"dialect": {"stream": True}}, "exclude each other"),
+        ({"dialect": {"temperature": False}}, "samples at its own"),
+        ({"tokens": {"tokenizer": "t", "template_kwargs": {"tools": []}}}, "may not set tools"),
+        ({"tokens": {"template_kwargs": {}}}, "tokens.tokenizer: is missing"),
+        ({"tokens": {"tokenizer": "t", "max_contxt": 9}}, "did you mean 'max_context'"),
+    ],
+)
+def test_endpoints_that_make_no_sense_in_ids(fields, complaint):
+    given = {"base_url": "http://a/v1", "model": "m", "tokens": {"tokenizer": "t"}, **fields}
+    with pytest.raises(ConfigError, match=complaint):
+        read_endpoint(given)
+
+
+def test_nothing_secret_is_shown():
+    path = TokenPath(tokenizer="t", template_kwargs={"api_key": "sk-123456", "enable_thinking": 0})
+    endpoint = Endpoint(base_url="http://a/v1", model="m", tokens=path)
+    assert "sk-123456" not in f"{endpoint!r} {endpoint.public()}"
+    assert endpoint.public()["tokens"]["template_kwargs"]["enable_thinking"] == 0
+    assert Endpoint(**endpoint.public()).tokens.tokenizer == "t"
