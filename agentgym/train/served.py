@@ -20,12 +20,13 @@ from pydantic import ValidationError
 
 from agentgym.client import Endpoint, TokenPath
 from agentgym.clients.replicas import name_of
-from agentgym.errors import AgentGymError, ConfigError, TrainingError
+from agentgym.errors import AgentGymError, ConfigError, EndpointError, TrainingError
 from agentgym.rollout import Engine
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.tokens.codec import ChatCodec
+from agentgym.tokens.loading import load_tokenizer
 from agentgym.train.policy_source import EngineSettings, ProbeAnswer, RolloutEngine
-from agentgym.train.served_client import ServedClient, ServiceRollouts
+from agentgym.train.served_client import ServedClient, ServiceRollouts, greet
 from agentgym.train.served_generation import served_generation
 from agentgym.train.server_probe import continued, described
 from agentgym.train.sync import SyncReport, Weights, WeightSync
@@ -189,12 +190,18 @@ class ServedPolicy:
         return min(served, self._max_context or served)
 
     def check(self, codec: ChatCodec, opening: Sequence[int]) -> None:
-        """See that a task fits."""
+        """See that a task fits, and that every server reads ids as the trainer does."""
         if len(opening) >= self.max_context:
             raise TrainingError(
                 f"a task's opening has {len(opening)} tokens and the context is "
                 f"{self.max_context}: start the servers with a larger --max-model-len"
             )
+        check_same_tokenizer(codec.tokenizer)
+        path = TokenPath(tokenizer=codec.tokenizer.name_or_path, stop_ids=codec.stop_ids)
+        try:
+            run_to_completion(greet(self._in_ids(self._there(), path, seeded=True)))
+        except EndpointError as error:
+            raise TrainingError(str(error)) from error
 
     def engine(self, settings: EngineSettings, codec: ChatCodec) -> RolloutEngine:
         """An engine over the servers: here, or on the service."""
@@ -349,3 +356,26 @@ def _endpoint(server: str | Endpoint, model: str | None) -> Endpoint:
         )
     except ValidationError as error:
         raise ConfigError(f"policy server {server!r}: {in_one_line(error)}") from error
+
+
+def check_same_tokenizer(tokenizer: Any) -> None:
+    """See that whoever loads the tokenizer by its name has the trainer's.
+
+    Raises:
+        TrainingError: If its chat template or vocabulary was changed since it was loaded.
+    """
+    named = load_tokenizer(tokenizer.name_or_path).tokenizer
+    differs = [
+        what
+        for what, ours, theirs in (
+            ("chat template", tokenizer.chat_template, named.chat_template),
+            ("vocabulary", tokenizer.get_vocab(), named.get_vocab()),
+        )
+        if ours != theirs
+    ]
+    if differs:
+        raise TrainingError(
+            f"the trainer's tokenizer is not the one in {tokenizer.name_or_path!r} any more "
+            f"({', '.join(differs)}): save it to a folder and load it from there, so that the "
+            "policy is asked with it"
+        )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from agentgym.client import Completion, Endpoint, SamplingParams, TokenPath
-from agentgym.clients import BalancedClient
+from agentgym.clients import BalancedClient, ChatClient
 from agentgym.clients.replicas import ReplicaStatus
 from agentgym.remote import RemoteEngine
 from agentgym.rollout import EpisodeRequest
@@ -99,6 +99,20 @@ class ServedClient:
     def named(self, version: str) -> None:
         """The weights of all servers have this name."""
         self._client.set_weight_version(None, version)
+
+
+async def greet(endpoints: Iterable[Endpoint]) -> None:
+    """See that every server, its model, tokenizer and log-probabilities are right.
+
+    Raises:
+        EndpointError: If one isn't; one line that says why.
+    """
+    for endpoint in endpoints:
+        client = ChatClient(endpoint)
+        try:
+            await client.preflight()
+        finally:
+            await client.aclose()
 
 
 class Servers(Protocol):

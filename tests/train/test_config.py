@@ -47,6 +47,33 @@ def test_bad_value_is_one_line_with_the_remedy(values: dict[str, object], messag
     assert "\n" not in str(caught.value)
 
 
+SERVED = {"policy_servers": ["http://gpu1:8000"], "sync_folder": "/shared"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"policy_servers": ["http://gpu1:8000"]}, "needs sync_folder"),
+        ({**SERVED, "sync": "lora"}, "lora.rank"),
+        ({**SERVED, "sync": "ncl"}, "'folder', 'lora' or 'nccl'"),
+        ({"service": "http://rollouts:8800"}, "--policy-server"),
+        ({"sync_folder": "/shared"}, "--policy-server"),
+        ({**SERVED, "grpo": {"vllm_mode": "server"}}, "policy_servers"),
+    ],
+)
+def test_servers_without_a_way_to_get_weights_are_refused(
+    values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_config({**BASE, **values})
+    assert "\n" not in str(caught.value)
+
+
+def test_one_server_may_be_given_as_text(tmp_path: Path) -> None:
+    config = load_config(None, settings=["policy_servers=http://gpu1:8000"], **BASE, sync="nccl")
+    assert config.policy_servers == ("http://gpu1:8000",)
+
+
 def test_missing_field_is_named() -> None:
     with pytest.raises(ConfigError, match="model: is missing"):
         read_config({"env": "a", "out": "o"})

@@ -1,0 +1,229 @@
+"""The policy on servers, over servers without vLLM; the real ones are in test_modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny_policy
+from fake_policy import FakePolicyServer, FakeSync
+
+from agentgym.client import SamplingParams
+from agentgym.errors import ConfigError, TrainingError
+from agentgym.rollout import EpisodeRequest, Limits
+from agentgym.tokens.codec import ChatCodec
+from agentgym.trace import Trace
+from agentgym.train.objective import Objective
+from agentgym.train.policy_source import EngineSettings
+from agentgym.train.rollout import Rollout
+from agentgym.train.served import ServedPolicy
+from agentgym.train.sync import Weights
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+ONE_PROCESS: Any = SimpleNamespace(is_main_process=True, num_processes=1)
+WEIGHTS = Weights(None, lambda: ())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer")
+    tiny_policy.make_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def codec(folder: Path) -> ChatCodec:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return ChatCodec(tokenizer, stop_ids=[tokenizer.eos_token_id])
+
+
+@pytest.fixture
+def servers(codec: ChatCodec) -> Iterator[list[FakePolicyServer]]:
+    with FakePolicyServer(codec.tokenizer) as one, FakePolicyServer(codec.tokenizer) as other:
+        yield [one, other]
+
+
+def policy_of(servers: list[FakePolicyServer], **kwargs: Any) -> ServedPolicy:
+    return ServedPolicy([s.root for s in servers], sync=FakeSync(), **kwargs)
+
+
+def connected(servers: list[FakePolicyServer], **kwargs: Any) -> ServedPolicy:
+    policy = policy_of(servers, **kwargs)
+    policy.connect(ONE_PROCESS)
+    policy.push(WEIGHTS)
+    return policy
+
+
+def play(policy: ServedPolicy, codec: ChatCodec, *, count: int = 12) -> list[Trace]:
+    settings = EngineSettings(
+        tiny_policy.ENV_ID,
+        env_kwargs={},
+        sampling=SamplingParams(max_tokens=8),
+        limits=Limits(concurrency=count),
+    )
+    engine = policy.engine(settings, codec)
+    try:
+        return engine.run_blocking([EpisodeRequest(seed=k) for k in range(count)])
+    finally:
+        engine.close()
+
+
+def test_episodes_are_played_in_ids_on_every_server_and_say_with_which_weights(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    turns = [turn for trace in play(policy, codec) for turn in trace.turns]
+    assert all(turn.completion_ids and turn.logprobs for turn in turns)
+    assert {turn.replica for turn in turns} == {s.root.removeprefix("http://") for s in servers}
+    assert {turn.weight_version for turn in turns} == {"0"}
+    policy.step = lambda: 7
+    policy.push(WEIGHTS)
+    assert {t.weight_version for trace in play(policy, codec) for t in trace.turns} == {"7"}
+    versions = policy.sync.versions  # type: ignore[attr-defined]
+    assert len(set(versions)) == 2
+    assert versions[1].endswith("step7")
+    policy.close()
+    assert policy.sync.closed  # type: ignore[attr-defined]
+
+
+def test_server_that_took_no_weights_is_not_asked_until_it_takes_some(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    play(policy, codec)  # its client is there when the server is lost
+    sync: Any = policy.sync
+    sync.fails_at = {servers[0].root: "disk full"}
+    policy.push(WEIGHTS)
+    asked = len(servers[0].requests)
+    play(policy, codec)
+    assert len(servers[0].requests) == asked
+    sync.fails_at = {}
+    policy.push(WEIGHTS)
+    play(policy, codec)
+    assert len(servers[0].requests) > asked
+    policy.close()
+
+
+def test_requests_name_the_adapter_of_the_last_sync(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    sync: Any = policy.sync
+    for version in (1, 2):
+        sync.adapter = f"policy@{version}"
+        policy.push(WEIGHTS)
+        for server in servers:
+            server.name = sync.adapter
+        traces = play(policy, codec)
+        assert all(trace.turns and not trace.error for trace in traces)
+    assert not [server.refused for server in servers if server.refused]
+    policy.close()
+
+
+def test_probe_asks_every_server_and_leaves_out_one_that_is_gone(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    answers = policy.probe([4, 5, 6], tokens=5, temperature=0.7)
+    assert len({answer.replica for answer in answers}) == 2
+    for answer, server in zip(answers, servers, strict=True):
+        (sent,) = server.requests
+        assert (sent["temperature"], sent["seed"], sent["ignore_eos"]) == (0.7, 0, True)
+        assert answer.float32
+        context = [4, 5, 6]
+        for token, logprob in zip(answer.ids, answer.logprobs, strict=True):
+            given = server.model.logprobs(context, sent)
+            assert logprob == pytest.approx(given[token])
+            context.append(token)
+    servers[0].dtype = "torch.bfloat16"
+    policy.check_servers()
+    assert [a.float32 for a in policy.probe([4], tokens=2, temperature=1.0)] == [False, True]
+    servers[0].name = "other"
+    assert [a.float32 for a in policy.probe([4], tokens=2, temperature=1.0)] == [True]
+    servers[1].name = "other"
+    with pytest.raises(TrainingError, match="does not exist"):
+        policy.probe([4], tokens=2, temperature=1.0)
+
+
+def test_episodes_of_a_server_that_came_back_with_old_weights_have_no_vote(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    traces = play(policy, codec)
+    sync: Any = policy.sync
+    rollout = Rollout(
+        tiny_policy.ENV_ID, env_kwargs={}, max_turn_tokens=8, seed=0, traces=None, check_every=1,
+        limits=None, template_kwargs={}, seeded_sampling=True,
+    )  # fmt: skip
+    rollout._source = policy
+    settled = [Objective().settle(trace, filler_id=3) for trace in traces]
+    assert rollout._without_stale(settled) == settled
+    sync.stale_ones = {servers[0].root: "it started anew"}
+    gone = servers[0].root.removeprefix("http://")
+    kept = rollout._without_stale(settled)
+    assert {s.masked_by for s in kept} == {None, "stale"}
+    for s in kept:
+        assert (s.masked_by == "stale") == any(t.replica == gone for t in s.trace.turns)
+        assert (s.reward is None) == (s.masked_by == "stale")
+    asked = len(servers[0].requests)
+    play(policy, codec)
+    assert len(servers[0].requests) == asked
+    policy.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kwargs", "message"),
+    [
+        ({"dev_mode": False}, {}, "VLLM_SERVER_DEV_MODE=1"),
+        ({"context": 32}, {"max_context": 64}, "--max-model-len 64"),
+    ],
+)
+def test_server_that_can_not_be_trained_with_is_one_line_with_the_remedy(
+    codec: ChatCodec, changes: dict[str, Any], kwargs: dict[str, Any], message: str
+) -> None:
+    with (
+        FakePolicyServer(codec.tokenizer, **changes) as server,
+        pytest.raises(TrainingError, match=message) as caught,
+    ):
+        policy_of([server], **kwargs).check_servers()
+    assert "\n" not in str(caught.value)
+
+
+def test_server_that_is_down_and_a_url_that_is_none_are_named() -> None:
+    with pytest.raises(TrainingError, match=r"127\.0\.0\.1:9.*is it running"):
+        ServedPolicy(["http://127.0.0.1:9"], sync=FakeSync()).check_servers()
+    with pytest.raises(ConfigError, match="policy server 'gpu1:8000'"):
+        ServedPolicy(["gpu1:8000"], sync=FakeSync())
+    with pytest.raises(TrainingError, match="at least one"):
+        ServedPolicy([], sync=FakeSync())
+
+
+def test_ids_and_tokenizer_are_looked_at_before_the_first_episode(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    policy.check(codec, [4] * 10)
+    with pytest.raises(TrainingError, match="larger --max-model-len"):
+        policy.check(codec, [4] * 96)
+    servers[1].gives_ids = False
+    with pytest.raises(TrainingError, match="ids") as caught:
+        policy.check(codec, [4] * 10)
+    assert "\n" not in str(caught.value)
+
+
+def test_tokenizer_that_was_changed_in_memory_is_refused(
+    servers: list[FakePolicyServer], folder: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    changed = AutoTokenizer.from_pretrained(folder)
+    changed.chat_template = changed.chat_template + " "
+    codec = ChatCodec(changed, stop_ids=[changed.eos_token_id])
+    with pytest.raises(TrainingError, match="chat template.*save it to a folder"):
+        connected(servers).check(codec, [4] * 10)
