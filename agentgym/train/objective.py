@@ -71,14 +71,15 @@ class Objective:
     floor: float | None = None
     """The lower end of the environment's reward range."""
 
-    def settle(self, trace: Trace, *, filler_id: int) -> Settled:
+    def settle(self, trace: Trace, *, filler_id: int, row: TrainingRow | None = None) -> Settled:
         """Decide what an episode is worth to the optimiser.
 
         Args:
             trace: With ids and log-probabilities on its turns.
             filler_id: See `training_row`.
+            row: The row to settle, where the episode has several; default: its one row.
         """
-        row = training_row(trace, filler_id=filler_id)
+        row = training_row(trace, filler_id=filler_id) if row is None else row
         settled = Settled(trace, row, trace.reward)
         if row.fault is not None:
             return settled.without_vote("row")
