@@ -65,7 +65,7 @@ OWN_THIRD_PARTY = {
     "train": TRAINING_STACK | {"jinja2", "tqdm"},
 }
 # The token path is given a tokenizer, or loads one by name; no weights.
-TOKENIZERS = frozenset({"tokenizers", "transformers", "trl"})
+TOKENIZERS = frozenset({"tokenizers", "transformers"})
 
 
 @dataclass(frozen=True)
@@ -365,6 +365,8 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ("envs/a.py", "from ..rollout import engine", "envs imports rollout"),
         ("envs/a.py", "class A:\n    import spacy", "'spacy' is not in the plain install"),
         ("envs/a.py", "def f():\n    import torch", "'torch' belongs in train/ only"),
+        ("tokens/a.py", "def f():\n    import trl", "'trl' belongs in train/ only"),
+        ("tokens/a.py", "import transformers", "'transformers' belongs in train/ only"),
         (
             "envs/a.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import transformers",

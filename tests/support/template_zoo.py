@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import trl
+from agentgym.tokens.training_forms import templates_folder
 
-TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+_FOUND = templates_folder()
+assert _FOUND is not None
+TEMPLATES: Path = _FOUND
 BUNDLED = sorted(
     path.stem for path in TEMPLATES.glob("*.jinja") if not path.stem.endswith("_training")
 )

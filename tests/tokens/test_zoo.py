@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ CALL_ONLY = {"llama3_1", "llama3_2", *(f for f in BUNDLED if f.startswith(("gemm
 """Templates that drop the text beside a call, or move it behind the call."""
 
 
+@functools.cache
 def codec_of(family: str, *, template: str | None = None, **kwargs: Any) -> ChatCodec:
     tokenizer = byte_tokenizer(family, template)
     return ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, family), **kwargs)
@@ -201,7 +203,7 @@ def test_a_swap_is_told_by_one_line(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_saved_with_the_model_needs_no_swap(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    codec = codec_of("qwen3")
+    codec = codec_of.__wrapped__("qwen3")  # its tokenizer is changed
     codec.tokenizer.chat_template = codec.template
     codec.tokenizer.save_pretrained(tmp_path)
     caplog.clear()
@@ -266,10 +268,10 @@ def test_without_trl_there_is_no_form_for_training(monkeypatch: pytest.MonkeyPat
     training_forms._table.cache_clear()
     try:
         assert training_forms.training_form(template_text("qwen3")) is None
-        codec = codec_of("qwen3")
+        codec = codec_of.__wrapped__("qwen3")
         assert codec.fault is not None
         with pytest.raises(TrainingError, match="install TRL"):
             codec.check(OPENING, TOOLS)
-        codec_of("qwen2_5").check(OPENING, TOOLS)
+        codec_of.__wrapped__("qwen2_5").check(OPENING, TOOLS)
     finally:
         training_forms._table.cache_clear()
