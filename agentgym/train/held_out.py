@@ -105,6 +105,7 @@ class HeldOut(TrainerCallback):
         held_out: What to play.
         tell: Shows a line to whoever watches.
         listener: Told of each score.
+        play: Plays tasks with the trainer's present weights.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class HeldOut(TrainerCallback):
         *,
         tell: Callable[[str], None],
         listener: Callable[[HeldOutScore], None],
+        play: Callable[..., list[Trace]] = evaluate,
     ) -> None:
         assert config.eval_every is not None
         self._trainer = trainer
@@ -123,6 +125,7 @@ class HeldOut(TrainerCallback):
         self._every = config.eval_every
         self._tell = tell
         self._listener = listener
+        self._play = play
         self._path = config.out / EVALUATIONS_FILE
         self._best: HeldOutScore | None = None
 
@@ -169,7 +172,7 @@ class HeldOut(TrainerCallback):
         traces_file.unlink(missing_ok=True)  # of an evaluation that was cut short
         playing = getattr(trainer.rollout_func, "while_playing", nullcontext)
         with playing(), random_state_restored():
-            traces = evaluate(
+            traces = self._play(
                 trainer,
                 config.env,
                 tasks=self._held_out.tasks[rank::processes],

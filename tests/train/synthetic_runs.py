@@ -142,11 +142,10 @@ def _episode(symptoms: Symptoms, step: int, chance: float, draw: random.Random) 
     sampled = max(1, round(symptoms.tokens(step) * draw.gauss(1, 0.2)))
     turn = Turn(
         index=0,
-        message={"role": "assistant", "content": ""},
+        message={"role": "assistant", "content": f"{draw.getrandbits(32)}"},
         malformed_text=malformed,
         cut_off=cut,
         usage=Usage(prompt_tokens=200, completion_tokens=sampled),
-        completion_ids=tuple(draw.choices(range(50), k=4)),
         weight_version=str(step - round(symptoms.lag(step))),
     )
     return Trace(

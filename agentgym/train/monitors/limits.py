@@ -34,6 +34,14 @@ _MASKED_CAUSE = {
         "servers or time-outs fail",
         "the `error` of the masked traces; lower concurrency, longer deadlines, healthy replicas",
     ),
+    "stale": (
+        "policy servers answered with weights that nobody knows",
+        "the warnings about those servers; the sync of every replica",
+    ),
+    "nonfinite": (
+        "the sampler's log-probabilities are NaN or infinite",
+        "bfloat16 instead of float16, or float32",
+    ),
 }
 
 
@@ -68,7 +76,7 @@ def token_limit(history: RunHistory) -> Iterator[Alarm]:
         step=history.now,
         seen=f"{percent(seen)} of episodes have a message cut off by max_turn_tokens (alarm at "
         f"{history.thresholds.token_limit:.0%}){beside}",
-        cause="a message that is cut off is no action, so its episode earns little or nothing",
+        cause="a message that is cut off is seldom an action, so its episode earns little",
         change="a higher max_turn_tokens; or shorter reasoning, by the prompt or the chat "
         "template's arguments",
         numbers=numbers if clipped is None else {**numbers, "clipped_ratio": clipped},
@@ -144,8 +152,8 @@ def masked(history: RunHistory) -> Iterator[Alarm]:
         return
     classes = {name: history.recent(f"masked/{name}") or 0.0 for name in _MASKED_CAUSE}
     worst = max(classes, key=lambda name: classes[name])
-    if not classes[worst]:
-        return
+    if sum(classes.values()) < seen.mean / 2:
+        return  # masked on purpose, by `truncated` for one
     cause, remedy = _MASKED_CAUSE[worst]
     each = ", ".join(f"{name} {share:.0%}" for name, share in classes.items() if share)
     yield Alarm(

@@ -15,7 +15,7 @@ from agentgym.errors import TrainingError
 from agentgym.traces import read_traces
 from agentgym.train.batch import PlayedBatch
 from agentgym.train.files import ALARMS_FILE, CONFIG_FILE, EVALUATIONS_FILE, METRICS_FILE
-from agentgym.train.metrics import batch_metrics
+from agentgym.train.metrics import batch_metrics, expected_without_signal
 from agentgym.train.monitors.alarm import Alarm, AlarmBook, read_alarms
 from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
@@ -76,7 +76,7 @@ def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
         TrainingError: If there is no run, or its files can't be read.
         TraceError: If its traces can't be read.
     """
-    history = RunHistory(thresholds or _thresholds_of(run))
+    history = RunHistory(thresholds or thresholds_of(run))
     scores = read_scores(run / EVALUATIONS_FILE)
     book = AlarmBook()
     for step, values in read_steps(run):
@@ -91,13 +91,13 @@ def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
             f"{run} has no steps of a training run: it takes the folder given to `agentgym train "
             f"--out`, with {METRICS_FILE} or traces-step….jsonl in it"
         )
-    raised = {alarm.name: alarm for alarm in read_alarms(run / ALARMS_FILE)}
-    alarms = [raised.get(alarm.name, alarm) for alarm in book.alarms]
-    alarms += [a for name, a in raised.items() if name not in {b.name for b in book.alarms}]
+    alarms = {alarm.name: alarm for alarm in book.alarms}
+    if thresholds is None:  # what the run itself raised, also before it was resumed
+        alarms |= {alarm.name: alarm for alarm in read_alarms(run / ALARMS_FILE)}
     return Diagnosis(
         run=run,
         steps=history.now,
-        alarms=tuple(sorted(alarms, key=lambda alarm: alarm.step)),
+        alarms=tuple(sorted(alarms.values(), key=lambda alarm: alarm.step)),
         lasting=tuple(alarm.name for alarm in look(history)),
         figures=tuple(_figures(history)),
         held_out=tuple(history.evaluations),
@@ -161,7 +161,7 @@ def _read_metrics(path: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _thresholds_of(run: Path) -> Thresholds:
+def thresholds_of(run: Path) -> Thresholds:
     """Those that the run was made with."""
     path = run / CONFIG_FILE
     try:
@@ -182,6 +182,9 @@ _FIGURES = (
 )  # fmt: skip
 
 
+_NOT_SHARES = frozenset({"reward", "reward/mean", "turns", "tokens", "entropy", "kl", "grad_norm"})
+
+
 def _figures(history: RunHistory) -> Iterator[Moved]:
     parts = [
         f"{OURS}{part}/{name}"
@@ -195,14 +198,15 @@ def _figures(history: RunHistory) -> Iterator[Moved]:
         values, recent = history.of(name), history.last(name)
         if not values or not recent:
             continue
-        share = history.mean(name)
+        is_share = name not in _NOT_SHARES and all(0 <= value <= 1 for value in values)
+        range_ = history.share(name) if is_share else history.mean(name)
         start = history.first(name)
         yield Moved(
             name=full.removeprefix(OURS),
             first=sum(start) / len(start),
             last=sum(recent) / len(recent),
-            low=None if share is None else share.low,
-            high=None if share is None else share.high,
+            low=None if range_ is None else range_.low,
+            high=None if range_ is None else range_.high,
             n=len(values),
         )
 
@@ -219,12 +223,14 @@ def _usage(history: RunHistory) -> dict[str, dict[str, float]]:
 
 def _groups(history: RunHistory) -> dict[str, float]:
     names = {
-        "seen": "groups_equal", "expected": "groups_equal_expected",
-        "expected_by_task": "groups_equal_expected_by_task", "p": "correct",
-        "group_size": "group_size",
+        "seen": "groups_equal", "expected_by_task": "groups_equal_expected_by_task",
+        "p": "correct", "group_size": "group_size",
     }  # fmt: skip
-    found = {short: history.recent(name) for short, name in names.items()}
-    return {short: value for short, value in found.items() if value is not None}
+    recent = {short: history.recent(name) for short, name in names.items()}
+    found = {short: value for short, value in recent.items() if value is not None}
+    if "p" in found and "group_size" in found:
+        found["expected"] = expected_without_signal(found["p"], found["group_size"])
+    return found
 
 
 def _seconds(history: RunHistory) -> dict[str, float]:
