@@ -139,6 +139,7 @@ def server_command(
     """
     environment = ["VLLM_SERVER_DEV_MODE=1"]
     flags = [f"--dtype {dtype}", "--logprobs-mode processed_logprobs", "--generation-config vllm"]
+    flags.append("--enable-prompt-tokens-details")  # or traces don't know what was cached
     if served_name is not None:
         flags.append(f"--served-model-name {served_name}")
     if max_context is not None:
