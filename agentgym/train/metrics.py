@@ -20,10 +20,12 @@ def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
     """Metrics of one batch; means and rates are over its scored episodes unless named otherwise."""
     traces, rows, rewards, seconds = batch.traces, batch.rows, batch.rewards, batch.seconds
     pairs = list(zip(traces, rewards, strict=True))
-    scored = [t for t, reward in pairs if reward is not None]
+    # Rates are over all that were judged, also where the run's choice leaves them out of training.
+    scored = [t for t in traces if t.scored]
+    values = [reward for reward in rewards if reward is not None]
     metrics = {
         "episodes": float(len(traces)),
-        "masked": 1 - len(scored) / len(traces),
+        "masked": 1 - len(values) / len(traces),
         "turns": _mean(len(t.turns) for t in traces),
         "rollout_s": seconds,
     }
@@ -38,9 +40,9 @@ def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
     _add_groups(metrics, pairs)
     if not scored:
         return metrics
-    values = [reward for reward in rewards if reward is not None]
-    metrics.update({"reward/mean": _mean(values), "reward/min": min(values)})
-    metrics["reward/max"] = max(values)
+    if values:
+        metrics.update({"reward/mean": _mean(values), "reward/min": min(values)})
+        metrics["reward/max"] = max(values)
     metrics["completed"] = _mean(t.verdict.completed for t in scored)
     judged = [t for t in scored if t.verdict.correct is not None]
     if judged:

@@ -134,10 +134,14 @@ def without_lone(
     ]
 
 
-def masked_shares(settled: Sequence[Settled]) -> dict[str, float]:
-    """Share of episodes without a vote, by rule; those masked by a verdict have metrics already."""
-    count = Counter(s.masked_by for s in settled)
+def masked_shares(rules: Sequence[str | None]) -> dict[str, float]:
+    """Share of episodes without a vote, by rule; those masked by a verdict have metrics already.
+
+    Args:
+        rules: `Settled.masked_by` of each episode.
+    """
+    count = Counter(rules)
     return {
-        f"masked/{rule}": count[rule] / len(settled)
+        f"masked/{rule}": count[rule] / len(rules)
         for rule in ("truncated", "nonfinite", "stale", "alone")
     }

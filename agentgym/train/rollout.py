@@ -50,6 +50,7 @@ from agentgym.train.policy_source import (
 )
 from agentgym.train.refill import further_tasks, refill
 from agentgym.train.versions import require_training_stack
+from agentgym.train.whole_batch import whole_batch
 from agentgym.types import Message, ToolSpec
 
 
@@ -177,11 +178,13 @@ class Rollout:
         seconds = time.perf_counter() - started
         kept = self._without_stale(kept)
         played = [*kept, *left_out]
+        gather = _gather(trainer)
         if training:
-            groups = rewards_by_group(((s.trace.group, s.reward) for s in played), _gather(trainer))
+            groups = rewards_by_group(((s.trace.group, s.reward) for s in played), gather)
             played = without_lone(played, groups)
             silent = sum(not informative(rewards) for rewards in groups.values())
-            facts |= {**masked_shares(played), "groups_without_signal": silent / len(groups)}
+            facts["groups_without_signal"] = silent / len(groups)
+            facts |= masked_shares(gather([s.masked_by for s in played]))
         batch = PlayedBatch(
             step=self._step,
             training=training,
@@ -192,6 +195,7 @@ class Rollout:
         )
         for listener in self.listeners:
             listener(batch)
+        counted = batch_metrics(whole_batch(batch, gather))
         del played[len(kept) :]
         traces, rows = [s.trace for s in played], [s.row for s in played]
         output: dict[str, Any] = {
@@ -206,7 +210,7 @@ class Rollout:
             "truncation_reason": [trace.truncation_reason for trace in traces],
             "turns": [len(trace.turns) for trace in traces],
             "sampled_tokens": [sum(row.env_mask) for row in rows],
-            "batch_metrics": {**batch_metrics(batch), **facts},
+            "batch_metrics": {**counted, **facts},
         }
         if len(rows) != len(prompts):
             raise TrainingError(f"{len(prompts)} prompts came in, {len(rows)} rows go out")
