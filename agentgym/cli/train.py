@@ -73,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print how to start such a server for these settings, and stop",
     )
     parser.add_argument("--resume", action="store_true", help="continue from OUT's last checkpoint")
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="after a run with lora, also write base model and adapter in one, to OUT/merged",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -92,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to continue")
+    if args.out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("several processes train into one folder; name it with --out")
     config_file = args.config
     if args.resume and config_file is None and args.out is not None:
         config_file = args.out / CONFIG_FILE
@@ -115,15 +122,26 @@ def run(args: argparse.Namespace) -> int:
 
         print(command_for_servers(config))
         return 0
+    if args.merge and config.lora is None:
+        raise ConfigError("--merge is for runs with lora, such as --set lora.rank=32")
     EnvSource(config.env, config.env_kwargs)  # before the model, which may take a download
     from agentgym.train.grpo import claim, fit, make_trainer
 
     checkpoint = claim(config, resume=args.resume)
     trainer = make_trainer(config)
-    print(f"traces, metrics and checkpoints: {config.out}", flush=True)
+    first = trainer.accelerator.is_main_process
+    if first:
+        print(f"traces, metrics and checkpoints: {config.out}", flush=True)
     try:
         result = fit(trainer, config, checkpoint=checkpoint, progress=not args.quiet)
     finally:
         trainer.rollout_func.close()
-    print(f"trained {result.steps} steps; model: {result.model}")
+    if first:
+        print(
+            f"trained {result.steps} steps; {'adapter' if config.lora else 'model'}: {result.model}"
+        )
+    if first and args.merge:
+        from agentgym.train.lora import MERGED_FOLDER, merge_adapter
+
+        print(f"merged model: {merge_adapter(result.model, config.out / MERGED_FOLDER)}")
     return 0

@@ -102,7 +102,8 @@ def fit(
     if Path(config.model).is_dir():  # so that the run can be resumed from any folder
         settings["model"] = str(Path(config.model).absolute())
     record = json.dumps(settings, indent=2, ensure_ascii=False)
-    (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
+    if trainer.accelerator.is_main_process:
+        (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
     with stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
