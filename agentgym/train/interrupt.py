@@ -1,4 +1,4 @@
-"""Ctrl-C while training: nothing that was finished is lost, and nothing half done is saved."""
+"""A run that ends early: nothing that was finished is lost, and nothing half done is saved."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from agentgym.errors import AgentGymError
 from agentgym.train.rollout import Rollout
 
 
 @contextmanager
 def stoppable(trainer: Any) -> Iterator[None]:
-    """Save a checkpoint of the last whole step when Ctrl-C ends the run.
+    """Save a checkpoint of the last whole step when Ctrl-C ends the run, or its servers do.
 
     While episodes run the weights are at rest, so an interrupt may strike at once; during an
     optimiser step it is held back until the step is done, for half an update must never be saved.
@@ -61,14 +62,14 @@ def stoppable(trainer: Any) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         interrupted = True
+    except AgentGymError:  # of a rollout or a weight sync, when no step is half done
+        _save(trainer)
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
     if not (interrupted or requested):
         return
-    step = trainer.state.global_step
-    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
-    if step and not folder.exists():
-        trainer._save_checkpoint(trainer.model, None)
+    step = _save(trainer)
     kept = f"checkpoint at step {step}" if step else "no step was finished"
     out = trainer.args.output_dir
     print(
@@ -77,3 +78,12 @@ def stoppable(trainer: Any) -> Iterator[None]:
         file=sys.stderr,
     )
     raise KeyboardInterrupt
+
+
+def _save(trainer: Any) -> int:
+    """Save a checkpoint if there isn't one; returns the steps that were made."""
+    step: int = trainer.state.global_step
+    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+    if step and not folder.exists():
+        trainer._save_checkpoint(trainer.model, None)
+    return step

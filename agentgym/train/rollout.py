@@ -360,6 +360,12 @@ class Rollout:
         missing = [r for r in requests if (r.group, r.sample) not in by_request]
         if missing or len(played) != len(requests):
             raise TrainingError(f"{len(requests)} episodes were asked for, {len(played)} came back")
+        if all(trace.failure_class == "infra" for trace in played):
+            (first, *_) = [trace.error or "no error is told" for trace in played]
+            raise TrainingError(
+                f"none of the {len(played)} episodes after step {self._step} could be played: "
+                f"{first.strip().splitlines()[-1]}"
+            )
         return [by_request[request.group, request.sample] for request in requests]
 
     def _new_engine(self, episodes: int, trainer: Any) -> RolloutEngine:
