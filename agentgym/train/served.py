@@ -94,7 +94,7 @@ class ServedPolicy:
         self._version = ""
         self._asked_as: str | None = None  # the adapter of the last sync, with LoRA
         self._lost: dict[str, str] = {}
-        self._clients: list[ServedClient] = []
+        self._by_path: dict[tuple[str, bool], ServedClient] = {}
 
     # --- for the trainer ----------------------------------------------------------------------
 
@@ -213,13 +213,9 @@ class ServedPolicy:
         )
         if self.service is not None:
             return ServiceRollouts(self.service, self, settings, path)
-        everywhere = self._in_ids(self.endpoints, path, seeded=settings.seeded)
-        client = ServedClient(everywhere, lost=self._lost)
-        client.named(self._version)
-        self._clients.append(client)
         return Engine(
             settings.env_id,
-            client=client,
+            client=self._client(path, seeded=settings.seeded),
             sampling=settings.sampling,
             env_kwargs=settings.env_kwargs,
             limits=settings.limits,
@@ -289,13 +285,26 @@ class ServedPolicy:
 
     def close(self) -> None:
         """Close connections, and delete what was written for the servers, which go on running."""
-        clients, self._clients = self._clients, []
-        for client in clients:
+        for client in self._clients:
             run_to_completion(client.aclose())
+        self._by_path.clear()
         if self._accelerator is None or self._accelerator.is_main_process:
             self.sync.close()
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _client(self, path: TokenPath, *, seeded: bool) -> ServedClient:
+        """The client that asks in a certain way; one for all engines, training and evaluation."""
+        key = (path.model_dump_json(), seeded)
+        if key not in self._by_path:
+            everywhere = self._in_ids(self.endpoints, path, seeded=seeded)
+            self._by_path[key] = ServedClient(everywhere, lost=self._lost)
+            self._by_path[key].named(self._version)
+        return self._by_path[key]
+
+    @property
+    def _clients(self) -> list[ServedClient]:
+        return list(self._by_path.values())
 
     def _there(self) -> list[Endpoint]:
         """The servers that have the last weights, by the name those have."""
