@@ -1,4 +1,4 @@
-"""GRPO training of a policy on any agentgym environment: TRL's trainer, colocated vLLM.
+"""GRPO training of a policy on any agentgym environment: TRL's trainer on vLLM.
 
 The only home of torch, transformers, trl and vllm. Names are imported at first use, because vLLM
 loads `agentgym.train.live_weights` as a plug-in in every one of its processes.
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from agentgym.train.grpo import make_trainer, task_prompts, train
     from agentgym.train.live_weights import colocated_engine_for_cpu
     from agentgym.train.rollout import episode_reward, rollout_func
+    from agentgym.train.served import ServedPolicy
 
 __all__ = [
+    "ServedPolicy",
     "TrainConfig",
     "colocated_engine_for_cpu",
     "environment_factory",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _HOME_OF = {
+    "ServedPolicy": "agentgym.train.served",
     "TrainConfig": "agentgym.train.config",
     "episode_reward": "agentgym.train.rollout",
     "colocated_engine_for_cpu": "agentgym.train.live_weights",

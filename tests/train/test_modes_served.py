@@ -227,3 +227,25 @@ def test_tokenizer_that_was_changed_in_memory_is_refused(
     codec = ChatCodec(changed, stop_ids=[changed.eos_token_id])
     with pytest.raises(TrainingError, match="chat template.*save it to a folder"):
         connected(servers).check(codec, [4] * 10)
+
+
+def test_batch_of_which_nothing_could_be_played_ends_the_run_with_the_reason(
+    servers: list[FakePolicyServer], codec: ChatCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = connected(servers)
+    for server in servers:
+        server.script = [(400, "no such luck")] * 100
+    traces = play(policy, codec, count=2)
+    assert {trace.failure_class for trace in traces} == {"infra"}
+    rollout = Rollout(
+        tiny_policy.ENV_ID, env_kwargs={}, max_turn_tokens=8, seed=0, traces=None, check_every=1,
+        limits=None, template_kwargs={}, seeded_sampling=True,
+    )  # fmt: skip
+    rollout._engine = SimpleNamespace(run_blocking=lambda requests: traces)  # type: ignore[assignment]
+    requests = [
+        EpisodeRequest(seed=k, group=t.group, sample=t.sample) for k, t in enumerate(traces)
+    ]
+    with pytest.raises(TrainingError, match=r"none of the 2 episodes.*no such luck") as caught:
+        rollout._play(requests, None)
+    assert "\n" not in str(caught.value)
+    policy.close()
