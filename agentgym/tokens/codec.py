@@ -98,11 +98,15 @@ class ChatCodec:
 
     @property
     def template(self) -> str:
-        """The chat template in use: the tokenizer's, or its form for training.
-
-        Whoever saves the model saves this with it, so that it is served as it was trained.
-        """
+        """The chat template in use: the tokenizer's, or its form for training."""
         return self._render.text
+
+    def adopt(self) -> None:
+        """Make the template in use the tokenizer's own, so that it is saved with the model.
+
+        A model that is served with another template than it was trained with sees other prompts.
+        """
+        self.tokenizer.chat_template = self.template
 
     # --- conversations to ids ------------------------------------------------------------------
 

@@ -152,19 +152,18 @@ class Extension:
     ) -> bool:
         """Whether this very conversation is extended by these messages, reasoning included.
 
-        Renders it as a whole; for templates that can be extended at some turns only.
+        Renders it as a whole; for templates that can be extended at some turns only. Whether the
+        policy reasoned isn't known here: where the template takes reasoning, it may have.
         """
         calls = _stand_in_calls(assistant) if self._native else []
-        kept = False
-        for message in _replies(bool(calls), calls[-1:]):
+        for message in reversed(list(_replies(bool(calls), calls[-1:]))):  # with reasoning first
             try:
                 found = self._fault(history, message, new_messages, tools)
             except (*TEMPLATE_ERRORS, TrainingError):
                 return False
-            if found not in (None, _UNLIKE, _UNSEEN):
-                return False
-            kept = kept or found is None
-        return kept
+            if found not in (_UNLIKE, _UNSEEN):
+                return found is None
+        return False
 
     def _fault(
         self,

@@ -236,6 +236,7 @@ class Rollout:
             scoring = getattr(env.unwrapped, "scoring", None)
         finally:
             env.close()
+        codec.adopt()
         source.check(codec, self._probe)
         self._source = source
         if "floor" in self._objective.truncated.values():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from template_zoo import FAMILIES, QUIRKS, byte_tokenizer, stop_ids
+from template_zoo import BROKEN, FAMILIES, QUIRKS, byte_tokenizer, stop_ids
 
+from agentgym.errors import TrainingError
 from agentgym.tokens.codec import ChatCodec
 from agentgym.tokens.conversations import Conversations
 from agentgym.trace import Trace
-from agentgym.train.rows import training_row
+from agentgym.train.rows import training_row, training_rows
 from agentgym.types import Message, Turn, Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -94,7 +97,7 @@ def harmless(message: Message) -> Message:
     return plain
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(episodes())
 def test_what_is_sampled_is_what_is_trained_on(
     episode: tuple[str, list[tuple[list[int], Message, list[Message]]]],
@@ -120,15 +123,7 @@ def test_what_is_sampled_is_what_is_trained_on(
         )
         known = (*prompt.ids, *sampled)
         history += [message, *replies]
-    trace = Trace(
-        trace_id="t",
-        env_spec="{}",
-        started_at="2026-01-01T00:00:00+00:00",
-        terminated=True,
-        verdict=Verdict(reward=1.0),
-        turns=tuple(made),
-    )
-    row = training_row(trace, filler_id=0)
+    row = training_row(_trace(made), filler_id=0)
     all_sampled = [i for sampled, _, _ in turns for i in sampled]
     if not all_sampled:
         assert row.fault == "nothing was sampled"
@@ -139,7 +134,7 @@ def test_what_is_sampled_is_what_is_trained_on(
     assert (*row.prompt_ids, *row.completion_ids) == known
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(episodes())
 def test_what_looks_like_a_control_token_stays_text(
     episode: tuple[str, list[tuple[list[int], Message, list[Message]]]],
@@ -157,10 +152,8 @@ def test_what_looks_like_a_control_token_stays_text(
         shown = codec.tokenizer.decode(ids)
         for reply in replies:
             text = reply["content"]
-            if any(spelling in shown for spelling in (text, text.strip())):
-                continue
-            assert family == "gptoss"  # shows results as JSON
-            assert any(c in text for c in '\\"\n\r\t') or not text.isprintable()
+            as_json = json.dumps(text, ensure_ascii=False)[1:-1]  # Llama, GPT-OSS
+            assert any(spelling in shown for spelling in (text, text.strip(), as_json))
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,13 +219,8 @@ def test_a_reply_may_be_cut_off_at_any_token(family: str) -> None:
 def _trace_of(opening: list[int], sampled: list[int], suffix: list[int]) -> Trace:
     prompts = [tuple(opening), (*opening, *sampled, *suffix)]
     answers = [tuple(sampled), (9,)]
-    return Trace(
-        trace_id="t",
-        env_spec="{}",
-        started_at="2026-01-01T00:00:00+00:00",
-        terminated=True,
-        verdict=Verdict(reward=1.0),
-        turns=tuple(
+    return _trace(
+        [
             Turn(
                 index=i,
                 message={"role": "assistant", "content": ""},
@@ -241,7 +229,18 @@ def _trace_of(opening: list[int], sampled: list[int], suffix: list[int]) -> Trac
                 logprobs=(-0.5,) * len(answer),
             )
             for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
-        ),
+        ]
+    )
+
+
+def _trace(turns: Sequence[Turn]) -> Trace:
+    return Trace(
+        trace_id="t",
+        env_spec="{}",
+        started_at="2026-01-01T00:00:00+00:00",
+        terminated=True,
+        verdict=Verdict(reward=1.0),
+        turns=tuple(turns),
     )
 
 
@@ -270,6 +269,64 @@ def test_a_completion_with_a_beginning_of_sequence_in_it_keeps_it() -> None:
     second = conversations.prompt("s", [USER, said, {"role": "user", "content": "b"}], TOOLS)
     assert second.ids[: len(first.ids) + 4] == (*first.ids, *sampled)
     assert second.ids[len(first.ids) + 4 :].count(bos) == 0
+
+
+def test_where_the_template_breaks_the_conversation_is_rendered_anew_and_the_episode_split() -> (
+    None
+):
+    """F04: Qwen 3 keeps reasoning while tools answer, and drops it at a new user message."""
+    tokenizer = byte_tokenizer("qwen3")
+    codec = ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, "qwen3"), allow_breaks=True)
+    codec.check([USER], TOOLS)
+    assert codec.template == tokenizer.chat_template
+    conversations = Conversations(codec)
+    call = '{"name": "search", "arguments": {}}'
+    spoken = [
+        f"<think>\nhello one\n</think>\n\n<tool_call>\n{call}\n</tool_call>",
+        "<think>\nhello two\n</think>\n\nwhich size?",
+        "<think>\nhello three\n</think>\n\nbye",
+    ]
+    history: list[Message] = [USER]
+    turns = []
+    for index, text in enumerate(spoken):
+        prompt = conversations.prompt("s", history, TOOLS)
+        sampled = [*tokenizer(text)["input_ids"], codec.stop_ids[0]]
+        conversations.answered("s", prompt, sampled)
+        message = codec.parse(sampled, prompt.ids, TOOLS).message
+        reply: Message = {"role": "user", "content": "42"}
+        if calls := message.get("tool_calls"):
+            reply = {"role": "tool", "tool_call_id": calls[0].get("id", ""), "content": "none"}
+        history += [message, reply]
+        turns.append(
+            Turn(
+                index=index,
+                message=message,
+                prompt_ids=prompt.ids,
+                completion_ids=tuple(sampled),
+                logprobs=(-0.5,) * len(sampled),
+            )
+        )
+    first, second, third = (turn.prompt_ids or () for turn in turns)
+    assert second[: len(first)] == first
+    assert "hello one" in tokenizer.decode(second)
+    assert third == tuple(codec.prompt_ids(history[:-2], TOOLS))
+    assert "hello" not in tokenizer.decode(third)
+    trace = _trace(turns)
+    rows = training_rows(trace, filler_id=0, split=True)
+    trained = [list(itertools.compress(r.completion_ids, r.env_mask)) for r in rows]
+    assert [tokenizer.decode(ids).count("hello") for ids in trained] == [2, 1]
+    assert training_row(trace, filler_id=0).fault is not None
+
+
+def test_a_template_that_breaks_is_no_conversation_where_breaks_are_not_allowed() -> None:
+    tokenizer = byte_tokenizer("qwen2_5", BROKEN["thinking stripped"][0])
+    codec = ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, "qwen2_5"))
+    conversations = Conversations(codec)
+    first = conversations.prompt("s", [USER], [])
+    conversations.answered("s", first, [codec.stop_ids[0]])
+    said: Message = {"role": "assistant", "content": ""}
+    with pytest.raises(TrainingError, match="can't be extended"):
+        conversations.prompt("s", [USER, said, USER], [])
 
 
 def test_half_a_surrogate_pair_is_text_like_any_other() -> None:

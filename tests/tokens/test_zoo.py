@@ -204,7 +204,7 @@ def test_what_is_saved_with_the_model_needs_no_swap(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     codec = codec_of.__wrapped__("qwen3")  # its tokenizer is changed
-    codec.tokenizer.chat_template = codec.template
+    codec.adopt()
     codec.tokenizer.save_pretrained(tmp_path)
     caplog.clear()
     loaded = AutoTokenizer.from_pretrained(tmp_path)
