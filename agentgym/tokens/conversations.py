@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym.errors import EndpointError, TrainingError
 from agentgym.tokens.codec import ChatCodec
 from agentgym.types import Message, ToolSpec
+
+_OPENINGS = 256
+"""Openings whose ids are kept: the rollouts of a group begin alike, and rendering one costs more
+than anything else that is done here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Conversations:
     def __init__(self, codec: ChatCodec) -> None:
         self.codec = codec
         self._said: dict[str, tuple[TokenPrompt, tuple[int, ...]]] = {}
+        self._openings: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -65,7 +72,7 @@ class Conversations:
         with self._lock:
             said = None if session is None else self._said.get(session)
         if said is None:
-            return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
+            return TokenPrompt(self._opening(messages, tools), len(messages))
         before, sampled = said
         seen = before.messages
         if len(messages) <= seen or messages[seen].get("role") != "assistant":
@@ -78,6 +85,21 @@ class Conversations:
             return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
         suffix = self.codec.suffix_ids(sampled, assistant, new, tools)
         return TokenPrompt((*before.ids, *sampled, *suffix), len(messages))
+
+    def _opening(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """Ids of a conversation that begins; those of the latest are remembered."""
+        key = json.dumps([list(messages), list(tools)], default=repr)
+        with self._lock:
+            ids = self._openings.get(key)
+            if ids is not None:
+                self._openings.move_to_end(key)
+                return ids
+        ids = tuple(self.codec.prompt_ids(messages, tools))
+        with self._lock:
+            self._openings[key] = ids
+            if len(self._openings) > _OPENINGS:
+                self._openings.popitem(last=False)
+        return ids
 
     def _goes_on(
         self,
@@ -106,3 +128,4 @@ class Conversations:
         """Drop all of them."""
         with self._lock:
             self._said.clear()
+            self._openings.clear()
