@@ -31,6 +31,8 @@ Action: TypeAlias = Callable[[AdminClient], Awaitable[T]]
 Load: TypeAlias = Callable[[AdminClient], Awaitable[None]]
 """Brings new weights into a server that is held."""
 
+_RESET_S = 10.0
+"""How long blocks of a server that is held may be in use by what ends by itself, seconds."""
 _LAST_SYNC_S = 30.0
 """How long `close` waits for a sync that Ctrl-C left behind, seconds."""
 
@@ -151,9 +153,7 @@ class Fleet:
 
     async def release(self, server: AdminClient, *, version: str, model: str | None) -> None:
         """Have a server that is held forget the old weights, and go on under the new ones."""
-        await server.reset_prefix_cache(
-            running=self.in_flight == "through", timeout_s=self._drain_s
-        )
+        await server.reset_prefix_cache(running=self.in_flight == "through", timeout_s=_RESET_S)
         await server.set_version(version)
         await self.tell("synced", server.endpoint, version=version, model=model)
         await server.resume()
