@@ -46,7 +46,7 @@ def plateau(history: RunHistory) -> Iterator[Alarm]:
         low, high = span
         rise = rise_of(values, level=_RISE_LEVEL).scaled(1 / (high - low))
         level = (sum(values) / length - low) / (high - low)
-        if rise.high >= _RISE or rise.mean < -_RISE or level >= history.thresholds.plateau:
+        if rise.high >= _RISE or rise.mean < -_RISE / 2 or level >= history.thresholds.plateau:
             continue
         right = history.last("correct", length)
         if right and sum(right) / len(right) >= _RIGHT:
