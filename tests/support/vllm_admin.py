@@ -62,8 +62,8 @@ class AdminServer(LoopbackServer):
         """For a path, what its next calls meet: `(status, body)`, `DIE`, `HANG`; None: nothing."""
         self.until_paused = False
         """Whether requests stand still before their last step until the server is paused."""
-        self.arrived = asyncio.Event()
-        """Set by each request."""
+        self.begun: set[str] = set()
+        """Weights under which a request has begun."""
         self.crashed = False
         self._port = 0
         self._handling: set[asyncio.Task[Any]] = set()
@@ -218,7 +218,6 @@ class AdminServer(LoopbackServer):
         model = body["model"]
         if model != self.name and model not in self.adapters:
             return _error(404, f"The model `{model}` does not exist.")
-        self.arrived.set()
         await self._until(lambda: self.paused is None)
         this = _Running()
         self._running.add(this)
@@ -237,6 +236,7 @@ class AdminServer(LoopbackServer):
                     prompt = json.dumps(body["messages"])
                     this.prefix = self.cache.setdefault((model, prompt), now)
                 this.tokens.append(now)
+                self.begun.add(now)
         finally:
             self._running.discard(this)
             if not self._running:
