@@ -87,7 +87,10 @@ class ChatCodec:
             render, extension, judged = self._form(form)
             if judged.fault is None and (verdict.fault or not judged.drops_reasoning):
                 self._render, self._extension = render, extension
-                _tell_swap(tokenizer.name_or_path, verdict.fault or _DROPS)
+                _tell(
+                    f"the chat template of {tokenizer.name_or_path!r} is replaced by its form for "
+                    f"training, which is to be saved with the model: {verdict.fault or _DROPS}"
+                )
                 verdict = judged
         self.fault = verdict.fault
         """Why conversations of this template can't be extended; None if they can."""
@@ -194,6 +197,11 @@ class ChatCodec:
         self.prompt_ids(opening, tools)
         if self.allow_breaks:
             return
+        if self.drops_reasoning and not self.native_tools:  # answered by user messages
+            _tell(
+                f"the chat template of {self.tokenizer.name_or_path!r} leaves out earlier "
+                "reasoning at a new user message; prompts made of ids keep it"
+            )
         fault = self.fault or self._extension.judge(opening, tools).fault
         if fault is not None:
             trl = "" if templates_folder() else ", or install TRL, which has them"
@@ -257,11 +265,6 @@ def _template_of(tokenizer: Any) -> str:
 
 
 @functools.cache
-def _tell_swap(name: str, why: str) -> None:
+def _tell(line: str) -> None:
     """One line, once per process: codecs are made anew for every engine and every evaluation."""
-    logger.warning(
-        "the chat template of %r is replaced by its form for training, which is to be saved with "
-        "the model: %s",
-        name,
-        why,
-    )
+    logger.warning(line)

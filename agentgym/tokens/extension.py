@@ -207,7 +207,7 @@ class Extension:
         if not full.startswith(end.before_stop, start):
             raise TrainingError(
                 "the chat template ends an assistant message differently once messages follow it: "
-                f"{full[start : start + 40]!r} instead of {end.before_stop!r}"
+                f"{_readable(full[start:])[:40]!r} instead of {end.before_stop!r}"
             )
         return full[start + len(end.before_stop) :]
 
@@ -228,9 +228,10 @@ class Extension:
         after_user = _rest(full[: full.find(_STAND_IN)], ANY_USER["content"])
         replaced = None
         if not stop:
+            written = _readable(followed)[:40]
             raise TrainingError(
-                f"nothing that it writes after an assistant message ({followed[:40]!r}) is one of "
-                f"the tokens that end a turn ({', '.join(self._stop_texts)}); name the right one "
+                f"nothing that it writes after an assistant message ({written!r}) is one of the "
+                f"tokens that end a turn ({', '.join(self._stop_texts)}); name the right one "
                 "as eos_token_id in the model's generation_config.json"
             )
         if not followed.startswith(before + stop):
@@ -254,11 +255,18 @@ def _rest(text: str, word: str) -> str:
 
 
 def _differs(closed: str, full: str) -> str:
+    closed, full = _readable(closed), _readable(full)
     same = next((i for i, (a, b) in enumerate(zip(closed, full, strict=False)) if a != b), 0)
     return (
         "an assistant message is rendered differently once messages follow it: "
         f"{closed[same : same + 40]!r} becomes {full[same : same + 40]!r}"
     )
+
+
+def _readable(text: str) -> str:
+    for word in (_STAND_IN, _REASONING, ANY_USER["content"]):
+        text = text.replace(word, "…")
+    return text
 
 
 def _replies(called: bool, calls: Sequence[Message] | None = None) -> Iterator[Message]:

@@ -7,6 +7,7 @@ from template_zoo import FAMILIES, byte_tokenizer, stop_ids
 
 from agentgym.errors import TrainingError
 from agentgym.tokens.codec import ChatCodec
+from agentgym.tokens.conversations import Conversations
 from agentgym.types import Message
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -142,3 +143,25 @@ def test_unreadable_call_is_a_malformed_call_and_no_answer(text: str) -> None:
     message = codec.parse(ids, codec.prompt_ids(OPENING, TOOLS), TOOLS).message
     (call,) = message["tool_calls"]
     assert call["function"]["name"] == ""
+
+
+def test_a_turn_costs_the_same_however_long_the_conversation_and_the_list_of_tools() -> None:
+    codec = codec_of("qwen2_5")
+    tools = TOOLS * 20
+    rendered: list[tuple[int, int]] = []
+    render = codec.tokenizer.apply_chat_template
+
+    def counting(messages: Any, tools: Any, **kwargs: Any) -> Any:
+        rendered.append((len(messages), len(tools or ())))
+        return render(messages, tools=tools, **kwargs)
+
+    codec.tokenizer.apply_chat_template = counting
+    conversations = Conversations(codec)
+    history = list(OPENING)
+    for _ in range(30):
+        prompt = conversations.prompt("s", history, tools)
+        conversations.answered("s", prompt, [codec.stop_ids[0]])
+        history += [called("a", "b"), *results("1", "2")]
+    opening, *turns = rendered
+    assert opening == (2, 20)
+    assert turns == [(4, 1)] * 29

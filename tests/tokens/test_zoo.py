@@ -198,6 +198,16 @@ def test_a_swap_is_told_by_one_line(caplog: pytest.LogCaptureFixture) -> None:
     assert len(told) == 1
     assert "\n" not in told[0]
     assert "form for training" in told[0]
+    assert "standin" not in told[0]
+
+
+def test_reasoning_that_is_kept_against_the_templates_habit_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    codec = codec_of.__wrapped__("glm4moe", native_tools=False)
+    codec.tokenizer.name_or_path = "keeps-reasoning"
+    codec.check(OPENING, [])
+    assert [r for r in caplog.records if "'keeps-reasoning' leaves out earlier" in r.getMessage()]
 
 
 def test_what_is_saved_with_the_model_needs_no_swap(
@@ -275,3 +285,19 @@ def test_without_trl_there_is_no_form_for_training(monkeypatch: pytest.MonkeyPat
         codec_of.__wrapped__("qwen2_5").check(OPENING, TOOLS)
     finally:
         training_forms._table.cache_clear()
+
+
+def table_row(family: str) -> str:
+    """A template's line in docs/tokens.md."""
+    codec = codec_of(family)
+    calls = "native" if codec.native_tools else "text"
+    swapped = codec.template != codec.tokenizer.chat_template
+    how = "refused" if codec.fault else "swapped" if swapped else "as it is"
+    kept = "kept" if codec.drops_reasoning else ""
+    return f"| `{family}` | {calls} | {how} | {kept} |"
+
+
+def test_the_table_of_templates_in_the_docs_is_what_happens() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tokens.md").read_text("utf-8")
+    told = [line for line in page.splitlines() if line.startswith("| `")]
+    assert told == [table_row(family) for family in BUNDLED]
