@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from agentgym.tokens.calls.invoke import atem
-from agentgym.tokens.calls.json_text import json_arguments
+from agentgym.tokens.calls.json_calls import json_arguments
 from agentgym.tokens.calls.reading import TAG, ReadCall, Reading, repaired, unreadable
 from agentgym.types import ToolSpec
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym.tokens.calls.json_text import Block, json_arguments
+from agentgym.tokens.calls.json_calls import Block, json_arguments
 from agentgym.tokens.calls.reading import ReadCall, last_repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec

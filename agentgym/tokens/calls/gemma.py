@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym.tokens.calls.json_text import Block
+from agentgym.tokens.calls.json_calls import Block
 from agentgym.tokens.calls.reading import ReadCall, repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.tokens.calls.values import value_of
@@ -61,8 +61,9 @@ class _Values:
         opener = self.text[at : at + 1]
         if opener in ("{", "["):
             return self._collection(at, levels) if levels else None
-        literal = _LITERAL.match(self.text, at)
-        return None if literal is None else (value_of(literal.group()), literal.end())
+        word = _LITERAL.match(self.text, at)
+        value = value_of(word.group()) if word else ""
+        return None if word is None or isinstance(value, str) else (value, word.end())
 
     def _quoted(self, at: int) -> tuple[str, int] | None:
         start = at + len(_QUOTE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym.tokens.calls.json_text import Block, json_calls
+from agentgym.tokens.calls.json_calls import Block, json_calls
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 

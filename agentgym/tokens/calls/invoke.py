@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym.tokens.calls.json_text import Block
+from agentgym.tokens.calls.json_calls import Block
 from agentgym.tokens.calls.reading import ReadCall, last_repaired, schema_of, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.tokens.calls.values import typed, value_of

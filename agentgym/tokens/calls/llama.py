@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym.tokens.calls.json_text import Block, find_json, json_calls
+from agentgym.tokens.calls.json_calls import Block, json_calls
+from agentgym.tokens.calls.json_text import find_json
 from agentgym.tokens.calls.pythonic import read_call
 from agentgym.tokens.calls.reading import (
     ReadCall,

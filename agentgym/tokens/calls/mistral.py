@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym.tokens.calls.json_text import Block, json_arguments, json_calls
+from agentgym.tokens.calls.json_calls import Block, json_arguments, json_calls
 from agentgym.tokens.calls.reading import last_repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym.tokens.calls.json_text import Block
-from agentgym.tokens.calls.reading import ReadCall, last_repaired, schema_of, unreadable
+from agentgym.tokens.calls.json_calls import Block
+from agentgym.tokens.calls.reading import TAG, ReadCall, last_repaired, schema_of, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.tokens.calls.values import typed
 from agentgym.types import ToolSpec
@@ -34,6 +34,7 @@ class QwenXml(TaggedFormat):
 
     name = "qwen_xml"
     opening = re.compile(r"<tool_call>|<function=")
+    tags = re.compile(rf"{TAG.pattern}|</function>|</parameter>")
     control = frozenset({"<tool_call>", "</tool_call>", "<think>", "</think>"})
 
     def block(self, text: str, begun: re.Match[str], tools: Sequence[ToolSpec]) -> Block:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from agentgym.types import Message, ToolSpec
 
 TAG = re.compile(
-    r"</?tool_calls?>|</?function\b|<(?=parameter=)|</parameter>|</?arg_(?:key|value)>"  # XML
+    r"</?tool_calls?>|<(?:function|parameter)=[^>\n]*>?|</?arg_(?:key|value)>"  # XML
     r"|\[/?TOOL_CALLS\]|\[ARGS\]|<\|python_tag\|>"  # Mistral, Llama
     r"|<\|?tool_call\|?>|<\|tool_call_(?:start|end)\|>"  # Gemma, LFM
     r"|<｜tool▁(?:calls?▁(?:begin|end)|sep)｜>|</?｜DSML｜|</?atem:"  # DeepSeek, Muse

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from agentgym.tokens.calls.json_text import Block, bare_call
+from agentgym.tokens.calls.json_calls import Block, bare_call
 from agentgym.tokens.calls.reading import (
     TAG,
     ReadCall,
@@ -30,6 +30,8 @@ class TaggedFormat(ABC):
     name: ClassVar[str]
     opening: ClassVar[re.Pattern[str]]
     """Where a block of calls starts."""
+    tags: ClassVar[re.Pattern[str]] = TAG
+    """What may not be left in an answer."""
     control: ClassVar[frozenset[str]] = frozenset()
     think: ClassVar[tuple[str, str]] = ("<think>", "</think>")
     """What opens and closes the reasoning."""
@@ -61,7 +63,7 @@ class TaggedFormat(ABC):
                 ends = text.find(thoughtless, inner)
                 thoughts.append(text[inner : ends if ends >= 0 else len(text)])
                 at = ends + len(thoughtless) if ends >= 0 else len(text)
-                if ends < 0 and (tag := self._stray(thoughts[-1])):
+                if ends < 0 and (tag := self.tags.search(thoughts[-1])):
                     calls.append(unreadable(thoughts[-1][tag.start() :]))
                 continue
             parts.append(text[at:stop])
@@ -76,21 +78,18 @@ class TaggedFormat(ABC):
         reasoning = "\n".join(found for part in thoughts if (found := part.strip()))
         return Reading(content, reasoning or None, tuple(calls))
 
-    def _stray(self, text: str) -> re.Match[str] | None:
-        return TAG.search(text)
-
     def _without_tags(
         self, content: str, calls: list[ReadCall], tools: Sequence[ToolSpec]
     ) -> tuple[str, list[ReadCall]]:
         """Content that may pass for an answer, and the calls that tags in it stand for."""
-        tag = self._stray(content)
+        tag = self.tags.search(content)
         if tag is None and not calls:
             bare = bare_call(content, tool_names(tools), key=self.key)
             return (content, calls) if bare is None else ("", [self._bare(bare)])
         if tag is None:
             return content, calls
         if calls:
-            return TAG.sub("", content), last_repaired(calls)
+            return self.tags.sub("", content), last_repaired(calls)
         return content[: tag.start()], [unreadable(content[tag.start() :])]
 
     def _bare(self, call: ReadCall) -> ReadCall:
