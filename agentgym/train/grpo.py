@@ -142,7 +142,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     env_kwargs = training_kwargs(config)
     tasks = _check_fit(config, env_kwargs, tokenizer, context)
     if policy is not None:
-        policy.check_servers(first=args.process_index == 0)
+        policy.check_servers(first=args.process_index == 0, tokenizer=tokenizer)
     if (held_out := held_out_of(config)) is not None:
         tasks = [task for task in tasks if task not in held_out.tasks]
     order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)

@@ -110,11 +110,12 @@ class ServedPolicy:
         finally:
             grpo_trainer.VLLMGeneration = original
 
-    def check_servers(self, *, first: bool = True) -> None:
+    def check_servers(self, *, first: bool = True, tokenizer: Any = None) -> None:
         """Get to know the servers, and see that they can be trained with.
 
         Args:
             first: Whether this is the first process, the one that brings weights.
+            tokenizer: The trainer's; None: it is looked at before the first episode.
 
         Raises:
             TrainingError: With the server, what is wrong, and how to start it instead.
@@ -130,6 +131,8 @@ class ServedPolicy:
                 f"max_context={self._max_context} is more than the servers take: start them with "
                 f"--max-model-len {self._max_context}, or lower it to {served}"
             )
+        if tokenizer is not None:
+            self._greet(tokenizer)
 
     def connect(self, accelerator: Any) -> None:
         """A trainer is being built; called by TRL's vLLM backend.
@@ -196,12 +199,7 @@ class ServedPolicy:
                 f"a task's opening has {len(opening)} tokens and the context is "
                 f"{self.max_context}: start the servers with a larger --max-model-len"
             )
-        check_same_tokenizer(codec.tokenizer)
-        path = TokenPath(tokenizer=codec.tokenizer.name_or_path, stop_ids=codec.stop_ids)
-        try:
-            run_to_completion(greet(self._in_ids(self._there(), path, seeded=True)))
-        except EndpointError as error:
-            raise TrainingError(str(error)) from error
+        self._greet(codec.tokenizer)
 
     def engine(self, settings: EngineSettings, codec: ChatCodec) -> RolloutEngine:
         """An engine over the servers: here, or on the service."""
@@ -293,6 +291,15 @@ class ServedPolicy:
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _greet(self, tokenizer: Any) -> None:
+        """See that every server has the model of a tokenizer, and answers in its ids."""
+        check_same_tokenizer(tokenizer)
+        path = TokenPath(tokenizer=tokenizer.name_or_path)
+        try:
+            run_to_completion(greet(self._in_ids(self._there(), path, seeded=True)))
+        except EndpointError as error:
+            raise TrainingError(str(error)) from error
+
     def _client(self, path: TokenPath, *, seeded: bool) -> ServedClient:
         """The client that asks in a certain way; one for all engines, training and evaluation."""
         key = (path.model_dump_json(), seeded)
@@ -316,7 +323,8 @@ class ServedPolicy:
         self, endpoints: Sequence[Endpoint], path: TokenPath, *, seeded: bool
     ) -> list[Endpoint]:
         """Endpoints as one process of the run asks them."""
-        share = max(16, _IN_FLIGHT // self._accelerator.num_processes)
+        processes = 1 if self._accelerator is None else self._accelerator.num_processes
+        share = max(16, _IN_FLIGHT // processes)
         return [
             endpoint.model_copy(
                 update={

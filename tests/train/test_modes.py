@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 import tiny_policy
 from policy_server import policy_server
-from service_process import ServiceProcess
+from service_process import ServiceProcess, free_port
 
 from agentgym.trace import Trace
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer
+from agentgym.train.evaluation import evaluate
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap
 from agentgym.train.policy_source import policy_source_of
 from agentgym.train.served import ServedPolicy
@@ -64,6 +66,14 @@ def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
     return TrainConfig.model_validate(values)
 
 
+def said_in(traces: list[Trace]) -> list[Any]:
+    """Tasks, seeds, rewards and ids."""
+    return [
+        (t.task_id, t.seed, t.reward, [(turn.prompt_ids, turn.completion_ids) for turn in t.turns])
+        for t in traces
+    ]
+
+
 class Run:
     """Two training steps."""
 
@@ -78,16 +88,7 @@ class Run:
 
     def said(self) -> list[Any]:
         """Ids and rewards of every episode."""
-        return [
-            (
-                t.task_id,
-                t.seed,
-                t.reward,
-                [(turn.prompt_ids, turn.completion_ids) for turn in t.turns],
-            )
-            for step in range(STEPS)
-            for t in self.traces(step)
-        ]
+        return [said_in(self.traces(step)) for step in range(STEPS)]
 
     def metric(self, name: str) -> list[float]:
         return [logs[name] for logs in self.trainer.state.log_history if name in logs]
@@ -148,6 +149,45 @@ def test_service_plays_the_same_episodes(
     assert run.said() == direct.said()
     assert max(run.metric("sampling/sampling_logp_difference/max")) < FLOAT32_TOLERANCE
     assert {t.turns[0].weight_version for t in run.traces(1)} == {"1"}
+
+
+def test_two_processes_play_the_rows_of_one_and_the_first_brings_the_weights(
+    direct: Run, model: Path, server: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings = config_of(model, out, **served(server, tmp_path)).model_dump(mode="json")
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
+            *("--master_port", str(free_port()), "-m", "agentgym"),
+            *("train", "--config", str(file), "--quiet"),
+        ],
+        cwd=HERE,
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for step in range(STEPS):
+        found = [
+            trace
+            for rank in ("", "-rank1")
+            for trace in read_traces(out / f"traces-step{step:06d}{rank}.jsonl")
+        ]
+        assert len(found) == 16
+        found.sort(key=lambda t: (t.group, t.sample))
+        assert said_in(found) == said_in(direct.traces(step))
+
+
+def test_evaluation_asks_the_same_servers(direct: Run) -> None:
+    played = evaluate(direct.trainer, direct.config.env, tasks=["guess/0", "guess/1"], samples=2)
+    assert len(played) == 4
+    turns = [turn for trace in played for turn in trace.turns]
+    assert all(turn.replica and turn.weight_version == str(STEPS) for turn in turns)
 
 
 def test_ctrl_c_leaves_nothing_running_on_the_server(

@@ -212,6 +212,8 @@ def test_ids_and_tokenizer_are_looked_at_before_the_first_episode(
     with pytest.raises(TrainingError, match="larger --max-model-len"):
         policy.check(codec, [4] * 96)
     servers[1].gives_ids = False
+    with pytest.raises(TrainingError, match="ids"):
+        policy_of(servers).check_servers(tokenizer=codec.tokenizer)
     with pytest.raises(TrainingError, match="ids") as caught:
         policy.check(codec, [4] * 10)
     assert "\n" not in str(caught.value)
