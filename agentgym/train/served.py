@@ -28,7 +28,7 @@ from agentgym.tokens.loading import load_tokenizer
 from agentgym.train.policy_source import EngineSettings, ProbeAnswer, RolloutEngine
 from agentgym.train.served_client import ServedClient, ServiceRollouts, greet
 from agentgym.train.served_generation import served_generation
-from agentgym.train.server_probe import continued, described
+from agentgym.train.server_probe import continued, described, find_service
 from agentgym.train.sync import SyncReport, Weights, WeightSync
 from agentgym.train.sync.admin import ServerFault, root_of
 from agentgym.train.sync.info import ServerInfo
@@ -120,6 +120,8 @@ class ServedPolicy:
         Raises:
             TrainingError: With the server, what is wrong, and how to start it instead.
         """
+        if self.service is not None:
+            run_to_completion(find_service(self.service))
         self.infos = run_to_completion(described(self.endpoints))
         self.model = self.model or self.infos[0].served[0]
         self.endpoints = [e.model_copy(update={"model": self.model}) for e in self.endpoints]

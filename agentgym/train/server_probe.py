@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
-from agentgym.client import Endpoint
+from agentgym.client import Endpoint, public_url
+from agentgym.errors import TrainingError
 from agentgym.train.sync.admin import AdminClient, ServerFault
 from agentgym.train.sync.info import ServerInfo
 
 _PROBE_S = 120.0
+_SERVICE_S = 10.0
 
 
 async def described(endpoints: Sequence[Endpoint]) -> list[ServerInfo]:
@@ -28,6 +31,32 @@ async def described(endpoints: Sequence[Endpoint]) -> list[ServerInfo]:
 
     async with aiohttp.ClientSession() as http:
         return list(await asyncio.gather(*(one(AdminClient(e, http)) for e in endpoints)))
+
+
+async def find_service(url: str) -> None:
+    """See that a rollout service answers, and takes jobs.
+
+    Raises:
+        TrainingError: If not.
+    """
+    where = public_url(url.rstrip("/"))
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SERVICE_S)) as http,
+            http.get(f"{url.rstrip('/')}/readyz") as answer,
+        ):
+            status = answer.status
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        said = str(error) or type(error).__name__
+        raise TrainingError(
+            f"no rollout service answers at {where} ({said}): start one with `agentgym serve`, or "
+            "leave service out to play the episodes here"
+        ) from error
+    if status != HTTPStatus.OK:
+        raise TrainingError(
+            f"{where} is no rollout service that takes jobs now (HTTP {status} for /readyz): look "
+            "at its log, or at the URL"
+        )
 
 
 async def continued(

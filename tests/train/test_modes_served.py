@@ -204,6 +204,19 @@ def test_server_that_is_down_and_a_url_that_is_none_are_named() -> None:
         ServedPolicy([], sync=FakeSync())
 
 
+def test_service_that_is_none_is_refused_before_anything_is_loaded(
+    servers: list[FakePolicyServer],
+) -> None:
+    for url, message in (
+        ("http://127.0.0.1:9", "start one with `agentgym serve`"),
+        (servers[0].root, "HTTP 404 for /readyz"),
+        ("rollouts:8800", "no rollout service answers"),
+    ):
+        with pytest.raises(TrainingError, match=message) as caught:
+            policy_of(servers, service=url).check_servers()
+        assert "\n" not in str(caught.value)
+
+
 def test_ids_and_tokenizer_are_looked_at_before_the_first_episode(
     servers: list[FakePolicyServer], codec: ChatCodec
 ) -> None:
