@@ -20,7 +20,7 @@ from typing import Any
 from agentgym.errors import TrainingError
 from agentgym.tokens.calls.ids import CallReader
 from agentgym.tokens.control import ControlText
-from agentgym.tokens.extension import ANY_TOOL, ANY_USER, Extension, Verdict
+from agentgym.tokens.extension import ANY_TOOL, ANY_USER, Extension, Trial
 from agentgym.tokens.template import TEMPLATE_ERRORS, ChatTemplate
 from agentgym.tokens.training_forms import templates_folder, training_form
 from agentgym.types import Message, ToolSpec
@@ -71,7 +71,8 @@ class ChatCodec:
         self.tokenizer = tokenizer
         self.stop_ids = tuple(stop_ids)
         self._kwargs = dict(template_kwargs or {})
-        self._stop_texts = tuple(tokenizer.convert_ids_to_tokens(list(self.stop_ids)))
+        texts = {stop: tokenizer.decode([stop]) for stop in self.stop_ids}
+        self._stop_texts = {stop: text for stop, text in texts.items() if text}
         self._control = ControlText(tokenizer)
         self._calls = CallReader(tokenizer, stop_ids=self.stop_ids, template_kwargs=self._kwargs)
         self.native_tools = self._can_parse_calls() if native_tools is None else native_tools
@@ -81,21 +82,21 @@ class ChatCodec:
                 "read; use a model that writes calls in one of the formats of docs/tool_calls.md "
                 "(Qwen 2.5 on, Llama 3.x, GLM 4, GPT-OSS, Gemma 4, DeepSeek, Nemotron 3, …)"
             )
-        self._render, self._extension, verdict = self._form(original)
+        self._render, self._extension, trial = self._form(original)
         form = None if allow_breaks else training_form(original)
-        if form is not None and (verdict.fault or verdict.drops_reasoning):
+        if form is not None and (trial.fault or trial.drops_reasoning):
             render, extension, judged = self._form(form)
-            if judged.fault is None and (verdict.fault or not judged.drops_reasoning):
+            if judged.fault is None and (trial.fault or not judged.drops_reasoning):
                 self._render, self._extension = render, extension
                 _tell(
                     f"the chat template of {tokenizer.name_or_path!r} is replaced by its form for "
-                    f"training, which is to be saved with the model: {verdict.fault or _DROPS}"
+                    f"training, which is to be saved with the model: {trial.fault or _DROPS}"
                 )
-                verdict = judged
-        self.fault = verdict.fault
+                trial = judged
+        self.fault = trial.fault
         """Why conversations of this template can't be extended; None if they can."""
         self.allow_breaks = allow_breaks
-        self.drops_reasoning = verdict.drops_reasoning
+        self.drops_reasoning = trial.drops_reasoning
         """Whether the template leaves out earlier reasoning at a new user message. Prompts that
         are extended keep it."""
 
@@ -157,8 +158,8 @@ class ChatCodec:
         text, replaced = self._extension.text_after(guarded[0], guarded[1:])
         tail = self._control.encode(text, hidden)
         if sampled and tail and sampled[-1] in self.stop_ids:
-            closed = sampled[-1] == tail[0]
-            if closed or self.tokenizer.convert_ids_to_tokens(sampled[-1]) == replaced:
+            stop = self._stop_texts.get(sampled[-1])
+            if sampled[-1] == tail[0] or (stop is not None and stop == replaced):
                 return tail[1:]
         return tail
 
@@ -202,7 +203,7 @@ class ChatCodec:
                 f"the chat template of {self.tokenizer.name_or_path!r} leaves out earlier "
                 "reasoning at a new user message; prompts made of ids keep it"
             )
-        fault = self.fault or self._extension.judge(opening, tools).fault
+        fault = self.fault or self._extension.try_out(opening, tools).fault
         if fault is not None:
             trl = "" if templates_folder() else ", or install TRL, which has them"
             raise TrainingError(
@@ -213,12 +214,12 @@ class ChatCodec:
                 "trainer that takes several rows per episode, with allow_breaks"
             )
 
-    def _form(self, text: str) -> tuple[ChatTemplate, Extension, Verdict]:
+    def _form(self, text: str) -> tuple[ChatTemplate, Extension, Trial]:
         """One form of the template, and whether it can be extended."""
         native = self.native_tools
         template = ChatTemplate(self.tokenizer, text, kwargs=self._kwargs, native_tools=native)
-        extension = Extension(template, stop_texts=self._stop_texts, native=native)
-        return template, extension, extension.judge([ANY_USER], [ANY_TOOL])
+        extension = Extension(template, stop_texts=tuple(self._stop_texts.values()), native=native)
+        return template, extension, extension.try_out([ANY_USER], [ANY_TOOL])
 
     def _guard(self, messages: Sequence[Message], hidden: list[str]) -> list[Message]:
         return [

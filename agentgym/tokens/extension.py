@@ -47,8 +47,8 @@ class _End:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a template can be extended."""
+class Trial:
+    """What came of a test conversation."""
 
     fault: str | None = None
     """Why not, in words that follow "the chat template can't be extended: "."""
@@ -71,7 +71,6 @@ class Extension:
         self._native = native
         self._tools = (ANY_TOOL,) if native else ()
         self._ends: dict[bool, _End] = {}
-        self._one_call_only = False
 
     def text_after(
         self, assistant: Message, new_messages: Sequence[Message]
@@ -94,23 +93,21 @@ class Extension:
         named = self._template.as_wanted([assistant, *new_messages])[1:]
         try:
             end = self._end(called=bool(calls))
-            if len(calls) > 1 and not self._one_call_only:
-                try:
-                    return self._after(calls, named, end), end.replaced
-                except (*TEMPLATE_ERRORS, TrainingError):
-                    # Some templates take one call per message (Llama 3) or show only one. What
-                    # follows the message is the same, and that is all that is read here.
-                    text = self._after(calls[-1:], named, end)
-                    self._one_call_only = True
-                    return text, end.replaced
-            return self._after(calls[-1:], named, end), end.replaced
+            try:
+                return self._after(calls, named, end), end.replaced
+            except (*TEMPLATE_ERRORS, TrainingError):
+                if len(calls) < 2:
+                    raise
+                # Some templates take one call per message (Llama 3) or show only one. What
+                # follows the message is the same, and that is all that is read here.
+                return self._after(calls[-1:], named, end), end.replaced
         except TEMPLATE_ERRORS as error:
             roles = " → ".join(["assistant", *(str(m.get("role")) for m in new_messages)])
             raise TrainingError(
                 f"the chat template refuses the messages {roles}: {error}"
             ) from error
 
-    def judge(self, opening: Sequence[Message], tools: Sequence[ToolSpec]) -> Verdict:
+    def try_out(self, opening: Sequence[Message], tools: Sequence[ToolSpec]) -> Trial:
         """Whether a conversation that starts like this can be extended turn by turn.
 
         Plays calls with their results and answers with replies, each with and without reasoning,
@@ -132,16 +129,16 @@ class Extension:
                         drops = True
                         fits.append(message)
                     elif found not in (_UNLIKE, _UNSEEN):
-                        return Verdict(found)
+                        return Trial(found)
                 if not fits:
-                    return Verdict(_UNLIKE)
+                    return Trial(_UNLIKE)
                 history += [fits[0], follow]
         except TrainingError as error:
-            return Verdict(str(error))
+            return Trial(str(error))
         except TEMPLATE_ERRORS as error:
             why = f"it fails on an ordinary conversation ({type(error).__name__}: {error})"
-            return Verdict(why)
-        return Verdict(drops_reasoning=drops)
+            return Trial(why)
+        return Trial(drops_reasoning=drops)
 
     def continued(
         self,
