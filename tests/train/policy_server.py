@@ -11,9 +11,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from agentgym.train.sync import server_command
 
@@ -21,11 +23,27 @@ START_UP_S = 300
 
 
 @contextmanager
-def policy_server(model: Path, log: Path, *, max_context: int) -> Iterator[str]:
-    """Runs for as long as it is entered; gives its URL."""
+def policy_server(
+    model: Path,
+    log: Path,
+    *,
+    max_context: int,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    **command_options: Any,
+) -> Iterator[str]:
+    """Runs for as long as it is entered; gives its URL.
+
+    Args:
+        model: Folder of the weights that it starts with.
+        log: Where its output goes.
+        max_context: Tokens of prompt and answer.
+        environment: Further variables.
+        **command_options: For `server_command`.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    told = server_command(str(model), dtype="float32", max_context=max_context, cpu=True, port=port)
+    options = {"dtype": "float32", "max_context": max_context, "cpu": True, "port": port}
+    told = server_command(str(model), **{**options, **command_options})
     command = shlex.split(told)
     split = command.index("vllm")
     variables = dict(pair.split("=", 1) for pair in command[:split])
@@ -40,6 +58,7 @@ def policy_server(model: Path, log: Path, *, max_context: int) -> Iterator[str]:
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",
                 "VLLM_CPU_KVCACHE_SPACE": "1",
+                **environment,
             },
             start_new_session=True,
         )

@@ -7,6 +7,7 @@ They are all in vLLM's own dump of its configuration, so they are read there bef
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -141,7 +142,7 @@ def server_command(
     flags = [f"--dtype {dtype}", "--logprobs-mode processed_logprobs", "--generation-config vllm"]
     flags.append("--enable-prompt-tokens-details")  # or traces don't know what was cached
     if served_name is not None:
-        flags.append(f"--served-model-name {served_name}")
+        flags.append(f"--served-model-name {shlex.quote(served_name)}")
     if max_context is not None:
         flags.append(f"--max-model-len {max_context}")
     if kind == "lora":
@@ -151,7 +152,7 @@ def server_command(
         flags.append("""--weight-transfer-config '{"backend": "nccl"}'""")
     if cpu:
         flags.append("--no-enable-chunked-prefill --enforce-eager --block-size 32")
-    return " ".join([*environment, "vllm serve", model, *flags, f"--port {port}"])
+    return " ".join([*environment, "vllm serve", shlex.quote(model), *flags, f"--port {port}"])
 
 
 def _served_rank(rank: int) -> int:

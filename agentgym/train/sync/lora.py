@@ -3,7 +3,7 @@
 An adapter is a thousandth of the model, and a server holds several at once, so nothing has to wait:
 requests in flight finish under the adapter they began with, new ones name the new one, and vLLM's
 prefix cache tells adapters apart by name and path. The version before stays loaded for calls that
-are on their way; what is in_use is unloaded.
+are on their way; what is older is unloaded.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from agentgym.train.sync.info import ServerInfo
 
 
 class LoraSync:
-    """Saves the adapter under `fin_use/VERSION/` and has every server serve it as `MODEL@VERSION`.
+    """Saves the adapter under `folder/VERSION/` and has every server serve it as `MODEL@VERSION`.
 
     The trainer's model is a `PeftModel` that every process holds whole (one process, or DDP).
 
     Args:
-        fin_use: Shared with the servers; versions of earlier runs in it are deleted.
+        folder: Shared with the servers; versions of earlier runs in it are deleted.
         rank: Of the adapter, so that a server which takes no such rank is refused at the start.
-        server_fin_use: What the servers call the fin_use; None: the same.
+        server_folder: What the servers call the folder; None: the same.
         load_s: How long a server may take to load an adapter, seconds.
         retry_pause_s: Before a failed sync of a server is tried once more, seconds.
     """
 
     def __init__(
         self,
-        fin_use: Path,
+        folder: Path,
         *,
         rank: int,
-        server_fin_use: str | None = None,
+        server_folder: str | None = None,
         load_s: float = 120.0,
         retry_pause_s: float = 1.0,
     ) -> None:
         self.listeners: list[SyncListener] = []
-        self._fin_use = fin_use.absolute()
+        self._folder = folder.absolute()
         self._rank = rank
-        self._server_fin_use = PurePosixPath(server_fin_use or self._fin_use)
+        self._server_folder = PurePosixPath(server_folder or self._folder)
         self._load_s = load_s
         self._fleet = Fleet(self.listeners, retry_pause_s=retry_pause_s)
         self._infos: list[ServerInfo] = []
@@ -61,17 +61,17 @@ class LoraSync:
     def check(self, servers: Sequence[Endpoint]) -> None:
         """See `WeightSync.check`."""
         self._infos = self._fleet.take(servers, "lora", rank=self._rank)
-        check_writable(self._fin_use)
-        delete_versions(self._fin_use)
+        check_writable(self._folder)
+        delete_versions(self._folder)
 
     def push(self, weights: Weights, *, version: str) -> SyncReport:
         """See `WeightSync.push`."""
         started = time.perf_counter()
         check_version(version)
         self._check_adapter(weights.model)
-        written = write_adapter(self._fin_use, version, weights.model)
+        written = write_adapter(self._folder, version, weights.model)
         kept = [*self._versions[-1:], version]
-        name, path = self._name(version), str(self._server_fin_use / version)
+        name, path = self._name(version), str(self._server_folder / version)
         in_use = {self._name(each) for each in kept}
 
         async def once(server: AdminClient) -> None:
@@ -86,7 +86,7 @@ class LoraSync:
 
         self._fleet.settle(self._fleet.each(self._fleet.or_lost(once)), version=version)
         self._versions = kept
-        delete_versions(self._fin_use, keep=kept)
+        delete_versions(self._folder, keep=kept)
         return SyncReport(
             version=version,
             model=name,
@@ -121,7 +121,7 @@ class LoraSync:
 
         self._fleet.each(forget)  # a server that is gone has forgotten them
         self._fleet.close()
-        delete_versions(self._fin_use)
+        delete_versions(self._folder)
 
     def _name(self, version: str) -> str:
         return f"{self._fleet.model}@{version}"
@@ -132,12 +132,12 @@ class LoraSync:
         if not isinstance(configs, dict) or set(configs) != {"default"}:
             raise TrainingError(
                 "LoRA sync needs a PeftModel with one adapter, named 'default'; for other models "
-                "sync full weights through a fin_use"
+                "sync full weights through a folder"
             )
         if any(hasattr(p, "ds_id") or hasattr(p, "full_tensor") for p in model.parameters()):
             raise TrainingError(
                 "LoRA sync needs the adapter whole in every process; with ZeRO-3 or FSDP sync full "
-                "weights through a fin_use"
+                "weights through a folder"
             )
         config = configs["default"]
         unserved = [
@@ -152,7 +152,7 @@ class LoraSync:
         if unserved:
             raise TrainingError(
                 f"vLLM serves no adapters with {', '.join(unserved)}: train without, or sync full "
-                "weights through a fin_use"
+                "weights through a folder"
             )
         rank = max([config.r, *(getattr(config, "rank_pattern", None) or {}).values()])
         faults = [f"{x.root}: {f}" for x in self._infos for f in x.faults_of_rank(rank)]
