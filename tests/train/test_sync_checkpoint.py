@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -149,6 +150,17 @@ def test_a_disk_that_refuses_is_told_in_one_line(tmp_path):
         write_weights(tmp_path / "file", "7", [("w", torch.ones(3))])
     with pytest.raises(TrainingError, match="name one that this machine and the servers share"):
         check_writable(tmp_path / "file")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(TrainingError, match="weights can't be written to .*7: "):
+            write_weights(tmp_path, "7", [("w", torch.ones(3000))])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_what_was_written_here_is_deleted(tmp_path):

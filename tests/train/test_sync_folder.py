@@ -16,7 +16,7 @@ import torch
 
 from agentgym.client import Endpoint, SamplingParams
 from agentgym.clients import BalancedClient
-from agentgym.errors import TrainingError
+from agentgym.errors import ConfigError, TrainingError
 from agentgym.train.sync import ClientListener, FolderSync, Weights, fleet
 from tests.support.vllm_admin import DIE, HANG, START, AdminServer
 
@@ -382,6 +382,21 @@ def test_a_key_goes_along(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     with AdminServer(key="k") as server:
         folder_sync(tmp_path, [server])
+
+
+def test_quantized_weights_are_refused(tmp_path):
+    with AdminServer() as server:
+        sync = folder_sync(tmp_path, [server])
+        quantized = weights()
+        quantized.model.is_loaded_in_4bit = True
+        with pytest.raises(TrainingError, match='sync="lora"'):
+            sync.push(quantized, version="7")
+    assert not server.steps
+
+
+def test_a_precision_that_is_none_is_refused(tmp_path):
+    with AdminServer() as server, pytest.raises(ConfigError, match="got 'half-baked'"):
+        folder_sync(tmp_path, [server], dtype="half-baked")
 
 
 # --- what is left behind --------------------------------------------------------------------------

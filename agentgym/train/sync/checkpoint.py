@@ -192,6 +192,8 @@ def _on_cpu(tensor: Any, dtype: Any) -> Any:
 
 def _publish(target: Path, fill: Callable[[Path], Written]) -> Written:
     """Fill a folder beside the target, flush it, and give it the target's name."""
+    from safetensors import SafetensorError
+
     partial = target.with_name(f"{target.name}-{os.getpid()}{_PARTIAL}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -206,11 +208,9 @@ def _publish(target: Path, fill: Callable[[Path], Written]) -> Written:
             shutil.rmtree(target)
         partial.rename(target)
         _flush(target.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # a full disk is either, by who notices
         shutil.rmtree(partial, ignore_errors=True)
-        raise TrainingError(
-            f"weights can't be written to {target}: {error.strerror or error}"
-        ) from error
+        raise TrainingError(f"weights can't be written to {target}: {error}") from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise

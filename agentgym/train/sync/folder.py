@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agentgym.client import Endpoint
+from agentgym.errors import ConfigError, TrainingError
 from agentgym.train.sync.admin import AdminClient
 from agentgym.train.sync.checkpoint import (
     SHARD_BYTES,
@@ -85,6 +86,7 @@ class FolderSync:
         """See `WeightSync.push`."""
         started = time.perf_counter()
         check_version(version)
+        _check_whole(weights.model)
         written = write_weights(
             self._folder,
             version,
@@ -124,11 +126,17 @@ class FolderSync:
         delete_versions(self._folder)
 
 
+def _check_whole(model: Any) -> None:
+    if any(getattr(model, f"is_loaded_in_{bits}bit", False) for bits in (4, 8)):
+        raise TrainingError(
+            "the trainer's weights are quantized, and servers load whole ones: sync the adapter "
+            'alone (sync="lora"), to servers started with --quantization bitsandbytes'
+        )
+
+
 def _torch_dtype(name: str | None) -> Any:
     """The `torch.dtype` of a name; None stays None."""
     import torch
-
-    from agentgym.errors import ConfigError
 
     if name is None:
         return None
