@@ -7,6 +7,7 @@ nothing else of a batch, so that a run is judged alike while it goes and from it
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,6 +15,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
 from agentgym.types import Usage
+
+_STEP = re.compile(r"(?:^|step)(\d+)$")
 
 
 def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
@@ -106,8 +109,8 @@ def _add_stages(metrics: dict[str, float], traces: Sequence[Trace]) -> None:
 def _add_versions(metrics: dict[str, float], traces: Sequence[Trace], step: int) -> None:
     """How old the weights were that the turns were sampled with, where that is known.
 
-    A weight version is the training step it was made at, `7`; a turn that went on under new weights
-    reads `7->8` and counts as its older part.
+    A weight version is the training step it was made at, `7`, or ends in it, `run-4-step7`; a turn
+    that went on under new weights reads `7->8` and counts as its older part.
     """
     lags: list[int] = []
     mixed: list[bool] = []
@@ -123,9 +126,9 @@ def _add_versions(metrics: dict[str, float], traces: Sequence[Trace], step: int)
 
 
 def _steps_of(version: str | None) -> list[int]:
-    """The training steps in a weight version; none if it is no number."""
-    parts = [part.strip() for part in (version or "").split("->")]
-    return [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []
+    """The training steps in a weight version; none if it names no step."""
+    found = [_STEP.search(part) for part in (version or "").split("->")]
+    return [int(match[1]) for match in found if match] if all(found) else []
 
 
 def _add_groups(metrics: dict[str, float], pairs: Sequence[tuple[Trace, float | None]]) -> None:

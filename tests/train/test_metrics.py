@@ -54,6 +54,70 @@ def test_figures_by_hand() -> None:
     assert metrics["prefix_cache_share"] == 0.25
 
 
+def test_groups_by_hand() -> None:
+    def one(group: str, said: str, right: bool, reward: float) -> tuple[Trace, float]:
+        message = {"role": "assistant", "content": said}
+        verdict = Verdict(reward=reward, correct=right, completed=True)
+        return trace(group, verdict, turns=(Turn(index=0, message=message),)), reward
+
+    pairs = [
+        one("same", "x", False, 0.0), one("same", "x", False, 0.0),
+        one("lost", "x", False, 0.0), one("lost", "y", False, 0.0),
+        one("won", "x", True, 1.0), one("won", "x", True, 1.0),
+        one("split", "x", True, 1.0), one("split", "y", False, 0.0),
+    ]  # fmt: skip
+    traces, rewards = zip(*pairs, strict=True)
+    metrics = batch_metrics(PlayedBatch(0, True, traces, [ROW] * 8, rewards, seconds=1.0))
+    assert (metrics["groups"], metrics["group_size"]) == (4, 2)
+    assert metrics["groups_equal"] == metrics["groups_without_signal"] == 0.75
+    assert (metrics["groups_all_failed"], metrics["groups_all_solved"]) == (0.5, 0.25)
+    assert metrics["groups_identical"] == 0.25  # of those that won all alike, nothing is missing
+    p = 3 / 8
+    assert metrics["groups_equal_expected"] == pytest.approx(p**2 + (1 - p) ** 2)
+    assert (metrics["reward/min"], metrics["reward/max"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("versions", "lag", "mixed"),
+    [
+        (("9", "9"), 0.0, 0.0),
+        (("7", "8->9"), 1.5, 1.0),
+        (("r-3-step8", "r-3-step8"), 1.0, 0.0),
+        (("main", None), None, None),
+    ],
+)
+def test_age_of_the_weights_by_hand(
+    versions: tuple[str | None, str | None], lag: float | None, mixed: float | None
+) -> None:
+    turns = tuple(
+        Turn(index=i, message={"role": "assistant", "content": ""}, weight_version=version)
+        for i, version in enumerate(versions)
+    )
+    traces = [trace("a", Verdict(reward=1.0, correct=True), turns=turns)]
+    metrics = batch_metrics(PlayedBatch(9, True, traces, [ROW], [1.0], seconds=1.0))
+    assert (metrics.get("weights/lag"), metrics.get("weights/mixed")) == (lag, mixed)
+
+
+def test_limits_and_costs_by_hand() -> None:
+    def capped(completed: bool) -> Trace:
+        return trace(
+            "a", Verdict(reward=0.0, correct=completed, completed=completed), truncated=True,
+            truncation_reason="turns", stage_s={"run": 3.0, "eval": 1.0},
+            usage={"judge": Usage(prompt_tokens=10, completion_tokens=2, cost_usd=0.25),
+                   "policy": Usage(prompt_tokens=7, completion_tokens=3)},
+        )  # fmt: skip
+
+    traces = [capped(False), capped(True)]
+    metrics = batch_metrics(PlayedBatch(0, True, traces, [ROW] * 2, [0.0, 0.0], seconds=1.0))
+    assert metrics["truncated/turns"] == 1.0
+    assert metrics["turn_cap_unanswered"] == 0.5
+    assert metrics["correct_if_completed"] == 1.0
+    assert (metrics["stage_s/run"], metrics["stage_s/eval"]) == (3.0, 1.0)
+    assert (metrics["usage/judge/tokens_in"], metrics["usage/judge/usd"]) == (20.0, 0.5)
+    assert metrics["usage/policy/tokens_out"] == 6.0
+    assert "usage/policy/usd" not in metrics  # an unknown price is no zero
+
+
 def test_batch_without_a_scored_episode_has_no_means() -> None:
     unscored = Verdict(reward=None, masked=True, failure_class="env")
     metrics = batch_metrics(

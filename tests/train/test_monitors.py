@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,6 +49,31 @@ def test_there_is_a_run_for_every_alarm() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_healthy_run_raises_none(seed: int) -> None:
     assert alarms_of(HEALTHY, steps=100, seed=100 + seed) == []
+
+
+LEARNING = Path(__file__).parents[2] / "benchmarks" / "results" / "learning.json"
+REAL_RUNS = json.loads(LEARNING.read_text())["runs"]
+
+
+def alarms_of_curves(run: dict[str, Any]) -> set[str]:
+    history, book = RunHistory(), AlarmBook()
+    curves = zip(run["train_reward"], run["train_success"], strict=True)
+    for step, (reward, success) in enumerate(curves, start=1):
+        history.add(step, {"reward": reward, OURS + "correct": success, OURS + "groups": 16.0})
+        book.add(look(history))
+    return {alarm.name for alarm in book.alarms}
+
+
+def test_real_learning_runs_raise_none() -> None:
+    real = [run for run in REAL_RUNS if not run["shuffled"]]
+    assert len(real) == 3
+    assert [alarms_of_curves(run) for run in real] == [set()] * 3
+
+
+def test_real_runs_with_shuffled_rewards_collapse() -> None:
+    shuffled = [alarms_of_curves(run) for run in REAL_RUNS if run["shuffled"]]
+    assert "collapse" in shuffled[0]
+    assert sum("collapse" in raised for raised in shuffled) >= 2
 
 
 def test_a_run_that_has_learned_its_tasks_raises_none() -> None:
