@@ -14,16 +14,22 @@ from typing import Any
 
 import pytest
 import tiny_policy
+from datasets import Dataset
 from policy_server import policy_server
 from service_process import ServiceProcess, free_port
+from transformers import AutoModelForCausalLM
+from trl import GRPOConfig, GRPOTrainer
 
+from agentgym.client import Endpoint
 from agentgym.trace import Trace
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer
 from agentgym.train.evaluation import evaluate
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap
 from agentgym.train.policy_source import policy_source_of
+from agentgym.train.rollout import episode_reward, rollout_func
 from agentgym.train.served import ServedPolicy
+from agentgym.train.sync import FolderSync, Weights
 
 pytestmark = [
     pytest.mark.e2e,
@@ -33,6 +39,7 @@ pytestmark = [
 HERE = Path(__file__).parent
 STEPS = 2
 CONTEXT = 96
+RANK = 8
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("server") / "vllm.log"
-    with policy_server(model, log, max_context=CONTEXT) as url:
+    with policy_server(model, log, max_context=CONTEXT, kind="lora", rank=RANK) as url:
         yield url
 
 
@@ -151,6 +158,57 @@ def test_service_plays_the_same_episodes(
     assert {t.turns[0].weight_version for t in run.traces(1)} == {"1"}
 
 
+def test_adapter_is_served_under_the_name_of_its_version(
+    model: Path, server: str, tmp_path: Path
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(model, dtype="float32")
+    folder = FolderSync(tmp_path / "base")  # other tests have left other weights there
+    folder.check([Endpoint(base_url=f"{server}/v1", model=str(model))])
+    folder.push(Weights(base, base.named_parameters), version="base")
+    lora = {"rank": RANK, "alpha": 16}
+    run = Run(
+        config_of(
+            model, tmp_path / "out", lora=lora, sync="lora", learning_rate=0.05,
+            **served(server, tmp_path),
+        )
+    )  # fmt: skip
+    source = policy_source_of(run.trainer)
+    assert isinstance(source, ServedPolicy)
+    names = [report.model for report in source.reports]
+    assert len(set(names)) == STEPS
+    assert max(run.metric("sampling/sampling_logp_difference/max")) < FLOAT32_TOLERANCE
+    probe = run.traces(0)[0].turns[0].prompt_ids or ()
+    assert measure_gap(run.trainer, probe).breached  # the last step is not there yet
+    run.trainer.vllm_generation.sync_weights()
+    assert measure_gap(run.trainer, probe).largest < FLOAT32_TOLERANCE
+    run.trainer.rollout_func.close()
+
+
+def test_trainer_of_ones_own_has_its_policy_on_servers(
+    model: Path, server: str, tmp_path: Path
+) -> None:
+    args = GRPOConfig(
+        output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=8, num_generations=4,
+        use_vllm=True, vllm_mode="server", use_cpu=True, bf16=False, report_to="none",
+        model_init_kwargs={"dtype": "float32"}, shuffle_dataset=False, logging_steps=1,
+    )  # fmt: skip
+    rollout = rollout_func(tiny_policy.ENV_ID, max_turn_tokens=8, check_every=1)
+    policy = ServedPolicy([server], sync=FolderSync(tmp_path / "weights"))
+    with policy.building_trainer():
+        trainer = GRPOTrainer(
+            model=str(model),
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": ["guess/0", "guess/1"]}),
+            reward_funcs=episode_reward,
+            rollout_func=rollout,
+        )
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert len(policy.reports) == 1
+    rollout.close()
+    assert not list((tmp_path / "weights").iterdir())
+
+
 def test_two_processes_play_the_rows_of_one_and_the_first_brings_the_weights(
     direct: Run, model: Path, server: str, tmp_path: Path
 ) -> None:
@@ -162,7 +220,7 @@ def test_two_processes_play_the_rows_of_one_and_the_first_brings_the_weights(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
             *("--master_port", str(free_port()), "-m", "agentgym"),
-            *("train", "--config", str(file), "--quiet"),
+            *("train", "--config", str(file), "--out", str(out), "--quiet"),
         ],
         cwd=HERE,
         env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
