@@ -183,6 +183,9 @@ class TokenPath(Record):
     """Ids that end a turn, beside the tokenizer's and those of the model's generation config."""
     max_context: int | None = Field(default=None, ge=16)
     """Tokens of prompt and answer that fit; None asks the server."""
+    allow_breaks: bool = False
+    """Whether a conversation is rendered anew where the template renders it differently from what
+    it was, for a trainer that takes several rows per episode; see docs/tokens.md."""
 
     @field_validator("template_kwargs")
     @classmethod

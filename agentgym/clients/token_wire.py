@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from agentgym.client import Completion, Endpoint, SamplingParams, public_url
+from agentgym.client import Completion, Endpoint, SamplingParams, TokenPath, public_url
 from agentgym.clients.chat_wire import HELLO
 from agentgym.clients.question import Question
 from agentgym.clients.reply import BadReply, estimated_tokens
@@ -93,9 +93,7 @@ class TokenWire:
         self._loaded = load_tokenizer(path.tokenizer)
         self._stops = tuple(dict.fromkeys((*path.stop_ids, *self._loaded.stop_ids)))
         self._conversations: Conversations = (
-            Conversations(self._codec(path.template_kwargs))
-            if before is None
-            else before._conversations.renewed()
+            Conversations(self._codec(path)) if before is None else before._conversations.renewed()
         )
         self._written = WrittenIds()
         self._checked: set[bool] = set()
@@ -251,11 +249,14 @@ class TokenWire:
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _codec(self, template_kwargs: Mapping[str, Any]) -> ChatCodec:
+    def _codec(self, path: TokenPath) -> ChatCodec:
         with self._loaded.lock:
             try:
                 return ChatCodec(
-                    self._loaded.tokenizer, stop_ids=self._stops, template_kwargs=template_kwargs
+                    self._loaded.tokenizer,
+                    stop_ids=self._stops,
+                    template_kwargs=path.template_kwargs,
+                    allow_breaks=path.allow_breaks,
                 )
             except TrainingError as error:
                 raise ConfigError(str(error)) from error
