@@ -156,6 +156,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         template_kwargs=args.chat_template_kwargs,
         truncated=config.truncated_as,
         refill_rounds=refill_rounds(config.algorithm, config.refill),
+        refill_tasks=tasks,
     )
     # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
     # those of an engine made meanwhile included.

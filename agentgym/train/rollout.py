@@ -67,6 +67,7 @@ def rollout_func(
     seeded_sampling: bool = True,
     truncated: Mapping[CutBy, TruncatedAs] = TRUNCATED,
     refill_rounds: int = 0,
+    refill_tasks: Sequence[str] = (),
 ) -> Rollout:
     """A rollout function for a `GRPOTrainer` of your own.
 
@@ -85,6 +86,7 @@ def rollout_func(
         seeded_sampling: Whether each request gets a seed of its own; see `ColocatedClient`.
         truncated: What an episode is to the optimiser, by the limit that cut it; see `TrainConfig`.
         refill_rounds: Rounds in which groups without signal give their place to further tasks.
+        refill_tasks: Where those are drawn from; the dataset's own, if empty.
 
     Raises:
         MissingExtraError: If TRL is missing or of a version this is not written for.
@@ -102,6 +104,7 @@ def rollout_func(
         seeded_sampling=seeded_sampling,
         truncated=truncated,
         refill_rounds=refill_rounds,
+        refill_tasks=refill_tasks,
     )
 
 
@@ -122,6 +125,7 @@ class Rollout:
         seeded_sampling: bool,
         truncated: Mapping[CutBy, TruncatedAs] = TRUNCATED,
         refill_rounds: int = 0,
+        refill_tasks: Sequence[str] = (),
     ) -> None:
         self.env_id = env_id
         self.env_kwargs = env_kwargs
@@ -144,7 +148,7 @@ class Rollout:
         self._seeded = seeded_sampling
         self._objective = Objective(truncated)
         self._refill_rounds = refill_rounds
-        self._tasks: list[str] = []
+        self._tasks = list(refill_tasks)
         self._codec: ChatCodec | None = None
         self._source: PolicySource | None = None
         self._engine: RolloutEngine | None = None
@@ -246,7 +250,7 @@ class Rollout:
                     'the lower end; choose truncated="train" or "mask"'
                 )
             self._objective = replace(self._objective, floor=scoring.reward_range[0])
-        self._tasks = list(dict.fromkeys(trainer.train_dataset["prompt"]))
+        self._tasks = self._tasks or list(dict.fromkeys(trainer.train_dataset["prompt"]))
         return codec
 
     def _after_sync(self, trainer: Any) -> None:
@@ -492,9 +496,9 @@ def preflight(env: Any, codec: ChatCodec, *, dataset: Any = None) -> list[int]:
     if tools and not codec.native_tools and not _reads_text(env.unwrapped):
         raise TrainingError(
             f"{env.unwrapped.spec.id} is played with tool calls, and the chat template of "
-            f"{codec.tokenizer.name_or_path!r} offers none that can be read; use a model that writes "
-            "calls in one of the formats of docs/tool_calls.md (Qwen 2.5 on, Llama 3.x, GLM 4, "
-            "GPT-OSS, Gemma 4, DeepSeek, Nemotron 3, …)"
+            f"{codec.tokenizer.name_or_path!r} offers none that can be read; use a model that "
+            "writes calls in one of the formats of docs/tool_calls.md (Qwen 2.5 on, Llama 3.x, "
+            "GLM 4, GPT-OSS, Gemma 4, DeepSeek, Nemotron 3, …)"
         )
     return codec.prompt_ids(opening, tools)
 
