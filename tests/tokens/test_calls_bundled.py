@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -54,6 +55,24 @@ def test_format_is_chosen_by_what_the_template_renders(family: str) -> None:
     calls = reader_of(family).format
     assert calls is not None
     assert calls.name == FORMAT_OF.get(family, "mistral")
+
+
+@pytest.mark.parametrize(
+    "family", [f for f in FORMAT_OF if (TEMPLATES / f"{f}_training.jinja").exists()]
+)
+def test_training_form_of_a_template_has_the_format_of_the_template(family: str) -> None:
+    calls = reader_of(f"{family}_training").format
+    assert calls is not None
+    assert calls.name == FORMAT_OF[family]
+
+
+def test_template_that_somebody_changed_keeps_its_format() -> None:
+    tokenizer = copy.deepcopy(call_tokenizer("qwen2_5"))
+    tokenizer.chat_template = tokenizer.chat_template.replace("You are Qwen", "You are a shopper")
+    reader = CallReader(tokenizer, stop_ids=stop_ids(tokenizer), template_kwargs={})
+    assert tokenizer.chat_template != call_tokenizer("qwen2_5").chat_template
+    assert reader.format is not None
+    assert reader.format.name == "hermes"
 
 
 @pytest.mark.parametrize("family", SILENT)
@@ -169,10 +188,11 @@ def test_control_tokens_without_meaning_are_left_out_of_an_answer() -> None:
 
 
 def test_tag_of_another_family_is_no_answer_although_it_is_a_control_token() -> None:
-    tokenizer = call_tokenizer("llama3_1")
+    tokenizer = copy.deepcopy(call_tokenizer("llama3_1"))
     tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]})
     sampled = ids_of(tokenizer, '<tool_call>{"name": ')
-    (call,) = reader_of("llama3_1").read(sampled, [], TOOLS).calls
+    reader = CallReader(tokenizer, stop_ids=stop_ids(tokenizer), template_kwargs={})
+    (call,) = reader.read(sampled, [], TOOLS).calls
     assert call.name == ""
 
 

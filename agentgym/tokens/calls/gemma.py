@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentgym.tokens.calls.json_calls import Block
+from agentgym.tokens.calls.json_text import skip
 from agentgym.tokens.calls.reading import ReadCall, repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.tokens.calls.values import value_of
@@ -21,7 +22,6 @@ _KEY = re.compile(r"\s*([^\s:{}\[\],<]+)\s*:\s*")
 _LITERAL = re.compile(r"[^\s,{}\[\]<]+(?=\s*[,}\]])")
 _CLOSE = re.compile(r"\s*<tool_call\|>")
 _BORDER = re.compile(r"<tool_call\|>|(?=<\|tool_call>)")
-_SPACE = re.compile(r"\s*")
 
 
 class Gemma(TaggedFormat):
@@ -55,7 +55,7 @@ class _Values:
 
     def read(self, at: int, levels: int = MAX_NESTING) -> tuple[Any, int] | None:
         """The value that starts here and where it ends; None if there is none."""
-        at = self._spaces(at)
+        at = skip(self.text, at)
         if self.text.startswith(_QUOTE, at):
             return self._quoted(at)
         opener = self.text[at : at + 1]
@@ -73,7 +73,7 @@ class _Values:
     def _key(self, at: int) -> tuple[str, int] | None:
         if self.text.startswith(_QUOTE, at):
             quoted = self._quoted(at)
-            colon = self._spaces(quoted[1]) if quoted else -1
+            colon = skip(self.text, quoted[1]) if quoted else -1
             if quoted is None or not self.text.startswith(":", colon):
                 return None
             return quoted[0], colon + 1
@@ -85,7 +85,7 @@ class _Values:
         closer = "}" if keyed else "]"
         members: dict[str, Any] = {}
         items: list[Any] = []
-        at = self._spaces(at + 1)
+        at = skip(self.text, at + 1)
         while not self.text.startswith(closer, at):
             key = self._key(at) if keyed else ("", at)
             read = self.read(key[1], levels - 1) if key else None
@@ -93,13 +93,9 @@ class _Values:
                 return None
             members[key[0]] = read[0]
             items.append(read[0])
-            at = self._spaces(read[1])
+            at = skip(self.text, read[1])
             if self.text.startswith(",", at):
-                at = self._spaces(at + 1)
+                at = skip(self.text, at + 1)
             elif not self.text.startswith(closer, at):
                 return None
         return (members if keyed else items), at + 1
-
-    def _spaces(self, at: int) -> int:
-        found = _SPACE.match(self.text, at)
-        return found.end() if found else at

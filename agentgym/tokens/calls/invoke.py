@@ -31,9 +31,9 @@ class InvokeFormat(TaggedFormat):
         self, name: str, *, prefix: str, wrappers: Sequence[str], control: frozenset[str]
     ) -> None:
         mark, around = re.escape(prefix), "|".join(wrappers)
-        self.name = name  # type: ignore[misc]  # one class serves two formats
-        self.control = control  # type: ignore[misc]
-        self.opening = re.compile(rf"<{mark}(?:{around})>|<{mark}invoke\b")  # type: ignore[misc]
+        self.name = name
+        self.control = control
+        self.opening = re.compile(rf"<{mark}(?:{around})>|<{mark}invoke\b")
         self._invoke = re.compile(rf'\s*<{mark}invoke\s+name="([^">]+)">')
         self._parameter = re.compile(
             rf'\s*<{mark}parameter\s+name="(?P<key>[^">]+)"(?:\s+string="(?P<text>true|false)")?>'

@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from agentgym.tokens.calls.json_text import find_json
+from agentgym.tokens.calls.json_text import find_json, skip
 from agentgym.tokens.calls.literals import read_literal
 from agentgym.tokens.calls.reading import ReadCall, last_repaired, repaired, unreadable
 
 _FENCE = "```"
-_SPACE = re.compile(r"\s*")
-_BETWEEN = re.compile(r"[\s,;]*")
+_BETWEEN = " \t\r\n,;"
 _CLOSERS = re.compile(r"[\s\]}]*")
 _BRACKETS = {"{": "}", "[": "]"}
 _KEYS = ("arguments", "parameters")
@@ -125,14 +124,13 @@ def json_calls(
     """
     calls: list[ReadCall] = []
     broken = False
-    place = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches anything
-    start = place
+    place = start = skip(text, at)
     if text.startswith("[", place):
         place, broken = place + 1, not listed
     elif listed:
         broken = True
     while True:
-        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        place = skip(text, place, _BETWEEN)
         found = find_json(text, place) if text.startswith("{", place) else None
         call = call_of(found.value, key=key, mended=not found.valid) if found else None
         if found is None or call is None:
@@ -142,7 +140,7 @@ def json_calls(
     ending = border.search(text, place)
     stop = ending.start() if ending else len(text)
     closed = ending is not None and ending.group("close") is not None
-    over = closed and bool(ending and ending.group("close"))  # by a tag, not by the text's end
+    over = bool(ending and ending.group("close"))  # by a tag, not by the text's end
     rest = text[place:stop].strip()
     if rest.startswith("]") and listed and not broken:
         rest = rest[1:].strip()
@@ -175,7 +173,7 @@ def json_arguments(
     Returns:
         The call, and where the reading goes on.
     """
-    start = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    start = skip(text, at)
     found = find_json(text, start) if text.startswith("{", start) else None
     ending = border.search(text, found.end if found else start)
     stop = ending.start() if ending else len(text)

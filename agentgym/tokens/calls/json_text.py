@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 from agentgym.types import nests_too_deep
 
 
+def skip(text: str, at: int, characters: str = " \t\r\n") -> int:
+    """The next place where none of the characters is; by default, where no space is."""
+    while at < len(text) and text[at] in characters:
+        at += 1
+    return at
+
+
 class Found(NamedTuple):
     """A JSON value inside a text."""
 

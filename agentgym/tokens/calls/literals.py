@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentgym.tokens.calls.json_text import Found, find_json
+from agentgym.tokens.calls.json_text import Found, find_json, skip
 from agentgym.tokens.calls.values import value_of
 from agentgym.types import MAX_NESTING
 
@@ -21,7 +21,6 @@ _STRING = {
 }
 _LITERAL = re.compile(r"[^\s,()\[\]{}:'\"]+(?=\s*[,)\]}:])")
 _COLON = re.compile(r"\s*:\s*")
-_SPACE = re.compile(r"\s*")
 
 
 def read_literal(text: str, at: int, levels: int = MAX_NESTING) -> Found | None:
@@ -52,7 +51,7 @@ def _collection(text: str, at: int, levels: int) -> Found | None:
     keyed, closer = text[at] == "{", {"{": "}", "[": "]"}[text[at]]
     members: dict[str, Any] = {}
     items: list[Any] = []
-    at = _space(text, at + 1)
+    at = skip(text, at + 1)
     while not text.startswith(closer, at):
         key = read_literal(text, at, 0) if keyed else Found("", at, False)
         colon = _COLON.match(text, key.end) if keyed and key else None
@@ -63,17 +62,12 @@ def _collection(text: str, at: int, levels: int) -> Found | None:
             return None
         members[str(key.value)] = value.value
         items.append(value.value)
-        at = _space(text, value.end)
+        at = skip(text, value.end)
         if text.startswith(",", at):
-            at = _space(text, at + 1)
+            at = skip(text, at + 1)
         elif not text.startswith(closer, at):
             return None
     return Found(members if keyed else items, at + 1, False)
-
-
-def _space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
 
 
 def _unescaped(found: re.Match[str]) -> str:

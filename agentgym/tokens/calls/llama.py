@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from agentgym.tokens.calls.json_calls import Block, json_calls
-from agentgym.tokens.calls.json_text import find_json
+from agentgym.tokens.calls.json_text import find_json, skip
 from agentgym.tokens.calls.pythonic import read_call
 from agentgym.tokens.calls.reading import (
     ReadCall,
@@ -23,6 +23,7 @@ from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 
 _OBJECT = r'\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"(?:parameters|arguments)"\s*:'
+_BETWEEN = " \t\r\n,;"
 _START = re.compile(_OBJECT)
 _BORDER = re.compile(r"(?P<close>\Z)|<\|python_tag\|>")
 _BUILT_IN = re.compile(r"\s*(\w+)\.call(?=\()")
@@ -52,7 +53,7 @@ class Llama(TaggedFormat):
 
     def _objects(self, text: str, at: int, *, broken: bool) -> Block:
         """The objects from here on; prose behind the last one stays prose."""
-        start = re.compile(r"\s*").match(text, at).end()  # type: ignore[union-attr]
+        start = skip(text, at)
         found = find_json(text, start) if text.startswith("{", start) else None
         if found is None:
             block = json_calls(text, at, _BORDER, key=self.key)
@@ -63,7 +64,7 @@ class Llama(TaggedFormat):
             one = json_calls(text[: found.end], start, _BORDER, key=self.key).calls
             calls += [repaired(call, bool(calls)) for call in one]
             end = found.end
-            start = re.compile(r"[\s,;]*").match(text, end).end()  # type: ignore[union-attr]
+            start = skip(text, end, _BETWEEN)
             found = find_json(text, start) if _START.match(text, start) else None
         return Block(last_repaired(calls, broken or bool(text[end:].strip())), end)
 

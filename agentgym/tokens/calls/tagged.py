@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from agentgym.tokens.calls.json_calls import Block, bare_call
 from agentgym.tokens.calls.reading import (
@@ -27,15 +26,15 @@ class TaggedFormat(ABC):
     is no call either, since nobody can say whether it was meant as one; the reply is malformed.
     """
 
-    name: ClassVar[str]
-    opening: ClassVar[re.Pattern[str]]
+    name: str
+    opening: re.Pattern[str]
     """Where a block of calls starts."""
-    tags: ClassVar[re.Pattern[str]] = TAG
+    tags: re.Pattern[str] = TAG
     """What may not be left in an answer."""
-    control: ClassVar[frozenset[str]] = frozenset()
-    think: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    control: frozenset[str] = frozenset()
+    think: tuple[str, str] = ("<think>", "</think>")
     """What opens and closes the reasoning."""
-    key: ClassVar[str] = "arguments"
+    key: str = "arguments"
     """What a JSON object calls the arguments."""
 
     @abstractmethod
