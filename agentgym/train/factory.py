@@ -57,9 +57,15 @@ def environment_factory(
             )
         tasks = _checked_tasks(core, dataset)
         specs = _tools_of(env, tasks, all_of_them=dataset is not None)
+        talking = _talking(core)
+        if not specs and talking is None:
+            raise ConfigError(
+                f"{handle.env_id} has no tools, and TRL's loop plays with nothing else; use "
+                "agentgym.train.rollout_func, which reads its text actions"
+            )
     finally:
         env.close()
-    return _made_class(env_id, dict(env_kwargs), specs, _talking(core))
+    return _made_class(env_id, dict(env_kwargs), specs, talking)
 
 
 def _made_class(

@@ -101,7 +101,18 @@ class DeskEnv(AgentEnv):
         super().close()
 
 
-for name, entry in (("Desk-v0", DeskEnv),):
+class TextOnlyEnv(DeskEnv):
+    """Actions are words, and there are no tools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.use_tools([])
+
+    def parse_text(self, text: str) -> None:
+        return None
+
+
+for name, entry in (("Desk-v0", DeskEnv), ("TextOnly-v0", TextOnlyEnv)):
     if f"agentgym-tests/{name}" not in gym.registry:
         gym.register(f"agentgym-tests/{name}", entry_point=entry)
 DESK = "agentgym-tests/Desk-v0"
@@ -305,6 +316,11 @@ async def test_final_answer_can_be_a_tool() -> None:
 def test_grammar_of_text_actions_needs_no_talking_tool() -> None:
     environment = environment_factory(WEBSHOP, **TINY)()
     assert set(tools_as_trl_lists_them(environment)) == {"search", "click"}
+
+
+def test_environment_without_tools_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no tools.*rollout_func"):
+        environment_factory("agentgym-tests/TextOnly-v0")
 
 
 def test_judge_that_compares_is_refused() -> None:
