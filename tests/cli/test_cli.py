@@ -180,6 +180,21 @@ def test_progress_lines_go_to_stderr_where_there_is_no_terminal(agentgym_command
         (["--env", ENV, "--policy", "rule", "--model", "m"], "either --policy"),
         (["--env", ENV, "--policy", "rule", "--extra-body", "a=1"], "--extra-body goes with"),
         (["--env", ENV, "--policy", "rule", "--no-request-seed"], "--no-request-seed goes with"),
+        (["--env", ENV, "--policy", "rule", "--tokenizer", "t"], "--tokenizer is for a model"),
+        (
+            [
+                *("--env", ENV, "--base-url", "http://localhost:1/v1", "--model", "m"),
+                *("--template-kwargs", "enable_thinking=false"),
+            ],
+            "tokens.tokenizer: is missing",
+        ),
+        (
+            [
+                *("--env", ENV, "--base-url", "http://localhost:1/v1", "--model", "m"),
+                *("--tokenizer", "/nonexistent"),
+            ],
+            "can't load the tokenizer '/nonexistent'",
+        ),
         (["--env", ENV, "--policy", "wise"], "it has oracle, random, rule"),
         (["--env", ENV, "--policy", "rule", "--split", "nope"], "'train', 'validation', 'test'"),
         (["--env", ENV, "--policy", "rule", "--task", "webshop/human/x"], "no task"),

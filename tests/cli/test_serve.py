@@ -28,6 +28,12 @@ def test_without_flags_it_is_for_this_machine_and_keeps_jobs():
     assert config.allowed.policy_hosts == ("loopback",)
 
 
+def test_tokenizers_are_allowed_one_by_one():
+    assert config_of().allowed.tokenizers == ()
+    config = config_of("--allow-tokenizer", "/models/p", "--allow-tokenizer", "org/model")
+    assert config.allowed.tokenizers == ("/models/p", "org/model")
+
+
 def test_flags_go_before_the_file(tmp_path):
     file = tmp_path / "s.toml"
     file.write_text(

@@ -34,9 +34,10 @@ class CounterPlayer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
-    def __call__(self, body: Any) -> list[int]:
-        """The ids of an answer; the same for the same prompt."""
-        return self.said(body["prompt"])
+    def __call__(self, body: Any) -> list[int] | None:
+        """The ids of an answer, the same for the same prompt; None to what is no counter's task."""
+        is_task = "Bring the counter" in self._tokenizer.decode(body["prompt"])
+        return self.said(body["prompt"]) if is_task else None
 
     def said(self, prompt: Sequence[int]) -> list[int]:
         """The ids of an answer to a prompt."""
