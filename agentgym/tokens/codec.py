@@ -101,6 +101,11 @@ class ChatCodec:
         are extended keep it."""
 
     @property
+    def may_break(self) -> bool:
+        """Whether a conversation may have to be rendered anew, or given up."""
+        return self.fault is not None or (self.allow_breaks and self.drops_reasoning)
+
+    @property
     def template(self) -> str:
         """The chat template in use: the tokenizer's, or its form for training."""
         return self._render.text
@@ -172,7 +177,7 @@ class ChatCodec:
     ) -> bool:
         """Whether the template itself renders this conversation as an extension of what it was.
 
-        Costs a rendering of the whole; only of interest where `fault` is set.
+        Costs a rendering of the whole; only of interest where it `may_break`.
 
         Args:
             history: The messages before the sampled one.

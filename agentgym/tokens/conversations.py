@@ -81,7 +81,7 @@ class Conversations:
                 retryable=False,
             )
         history, assistant, new = messages[:seen], messages[seen], messages[seen + 1 :]
-        if self.codec.fault is not None and not self._goes_on(history, assistant, new, tools):
+        if self.codec.may_break and not self._goes_on(history, assistant, new, tools):
             return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
         suffix = self.codec.suffix_ids(sampled, assistant, new, tools)
         return TokenPrompt((*before.ids, *sampled, *suffix), len(messages))

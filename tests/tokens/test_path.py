@@ -318,6 +318,21 @@ def test_where_the_template_breaks_the_conversation_is_rendered_anew_and_the_epi
     assert training_row(trace, filler_id=0).fault is not None
 
 
+@pytest.mark.parametrize("allow_breaks", [True, False])
+def test_reasoning_that_a_template_drops_is_kept_unless_breaks_are_allowed(
+    allow_breaks: bool,
+) -> None:
+    tokenizer = byte_tokenizer("glm4moe")
+    stops = stop_ids(tokenizer, "glm4moe")
+    conversations = Conversations(ChatCodec(tokenizer, stop_ids=stops, allow_breaks=allow_breaks))
+    first = conversations.prompt("s", [USER], TOOLS)
+    sampled = [*tokenizer("\n<think>hello</think>\nwhich?")["input_ids"], stops[1]]
+    conversations.answered("s", first, sampled)
+    said = conversations.codec.parse(sampled, first.ids, TOOLS).message
+    second = conversations.prompt("s", [USER, said, {"role": "user", "content": "42"}], TOOLS)
+    assert ("hello" in tokenizer.decode(second.ids)) != allow_breaks
+
+
 def test_a_template_that_breaks_is_no_conversation_where_breaks_are_not_allowed() -> None:
     tokenizer = byte_tokenizer("qwen2_5", BROKEN["thinking stripped"][0])
     codec = ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, "qwen2_5"))
