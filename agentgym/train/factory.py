@@ -81,6 +81,9 @@ def _made_class(
         methods.append(tool_method(_talking_spec(*talking), _talk))
     name = env_id if isinstance(env_id, str) else getattr(env_id, "id", None) or "environment"
     body = {method.name: method.function for method in methods}
+    if len(body) != len(methods):
+        twice = sorted({m.name for m in methods if [n.name for n in methods].count(m.name) > 1})
+        raise ConfigError(f"two tools would be the method {twice[0]!r}; rename one of them")
     own = frozenset(str(spec["function"]["name"]) for spec in specs)
     facts: dict[str, Any] = {
         "__doc__": f"{name} for TRL's tool loop.",

@@ -58,8 +58,14 @@ def tool_method(spec: ToolSpec, call: Call, *, reserved: Sequence[str] = ()) -> 
     name = f"{tool}_tool" if tool in reserved or tool.startswith("_") else tool
     name = name.lstrip("_")
     schema: Mapping[str, Any] = function.get("parameters") or {}
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    names = {_identifier(key): key for key in properties}
+    defined = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
+    properties: Mapping[str, Any] = _inlined(schema.get("properties") or {}, defined)
+    names: dict[str, str] = {}
+    for key in properties:
+        ours = _identifier(key)
+        while ours in names or (ours != key and ours in properties):
+            ours += "_"
+        names[ours] = key
 
     async def method(self: Any, **arguments: Any) -> str:
         return await call(self, tool, {names.get(key, key): v for key, v in arguments.items()})
@@ -96,6 +102,22 @@ def _identifier(key: str) -> str:
     taken = keyword.iskeyword(name) or name in ("self", "return") or not name
     name = f"{name}_" if taken else name
     return f"p_{name}" if name[0].isdigit() else name
+
+
+def _inlined(value: Any, defined: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """A schema with what it refers to in its place; what refers to itself is any value there."""
+    if isinstance(value, list):
+        return [_inlined(each, defined, within) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if isinstance(reference := value.get("$ref"), str):
+        target = reference.rpartition("/")[2]
+        beside = {key: each for key, each in value.items() if key != "$ref"}
+        if target in within or target not in defined:
+            return beside
+        found = _inlined(defined[target], defined, (*within, target))
+        return {**found, **beside} if isinstance(found, Mapping) else beside
+    return {key: _inlined(each, defined, within) for key, each in value.items()}
 
 
 def _hint(schema: Any) -> Any:

@@ -93,6 +93,26 @@ async def test_names_that_python_keeps_for_itself_are_lent_others() -> None:
     )
 
 
+async def test_names_that_would_be_the_same_stay_apart() -> None:
+    properties = {name: {"type": "string"} for name in ("a-b", "a_b", "a.b")}
+    spec = spec_of(properties, list(properties))
+    assert list(read_back(spec)["parameters"]["properties"]) == ["a_b_", "a_b", "a_b__"]
+    function = tool_method(spec, _call).function
+    told = await function(None, a_b_="1", a_b="2", a_b__="3")
+    assert told == "do {'a-b': '1', 'a_b': '2', 'a.b': '3'}"
+
+
+def test_references_are_followed_and_those_to_themselves_end() -> None:
+    spec = spec_of({"at": {"$ref": "#/$defs/Place", "description": "Where."}}, ["at"])
+    tree = {"type": "object", "properties": {"of": {"$ref": "#/$defs/Tree"}}}
+    spec["function"]["parameters"]["properties"]["tree"] = {"$ref": "#/$defs/Tree"}
+    place = {"type": "string", "enum": ["here", "there"]}
+    spec["function"]["parameters"]["$defs"] = {"Place": place, "Tree": tree}
+    found = read_back(spec)["parameters"]["properties"]
+    assert found["at"] == {**place, "description": "Where."}
+    assert found["tree"]["type"] == "object"
+
+
 def test_tool_called_like_a_method_of_the_trainers_gets_another_name() -> None:
     spec = spec_of({}, [])
     spec["function"]["name"] = "reset"
