@@ -210,10 +210,11 @@ def test_reasoning_that_is_kept_against_the_templates_habit_is_told(
     assert [r for r in caplog.records if "'keeps-reasoning' leaves out earlier" in r.getMessage()]
 
 
+@pytest.mark.parametrize("family", sorted(SWAPPED))
 def test_what_is_saved_with_the_model_needs_no_swap(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    codec = codec_of.__wrapped__("qwen3")  # its tokenizer is changed
+    codec = codec_of.__wrapped__(family)  # its tokenizer is changed
     codec.adopt()
     codec.tokenizer.save_pretrained(tmp_path)
     caplog.clear()
@@ -221,6 +222,7 @@ def test_what_is_saved_with_the_model_needs_no_swap(
     again = ChatCodec(loaded, stop_ids=codec.stop_ids)
     again.check(OPENING, TOOLS)
     assert again.template == codec.template
+    assert again.native_tools == codec.native_tools
     assert not caplog.records
     assert again.prompt_ids(OPENING, TOOLS) == codec.prompt_ids(OPENING, TOOLS)
 
