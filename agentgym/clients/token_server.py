@@ -1,8 +1,10 @@
-"""What a vLLM server says about itself: its models, how much fits, how it reads text."""
+"""What a vLLM server shows of itself: model, room, tokenizer, kind of log-probabilities."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 from agentgym.clients.reply import BadReply, count_of
@@ -12,6 +14,10 @@ from agentgym.tokens.loading import LoadedTokenizer
 
 _SAMPLE = 'Ein Müller said: "2+2=4", didn\'t he?\n\tdef f(x): return {"k": [x, 1.5e-3]}  # 日本 🙂'
 """Text that hardly two tokenizers cut into the same ids."""
+_CLEAR = 0.1
+"""Least gap between two log-probabilities that shows what temperature does to it."""
+_MORE_THAN_ALL = 1.01
+"""What probabilities can't add up to, rounding included."""
 
 
 def context_of(listed: Any, model: str) -> int | None:
@@ -59,3 +65,35 @@ async def check_tokenizer(session: LoopSession, model: str, loaded: LoadedTokeni
             "tokens.tokenizer must be that of the server's model",
             retryable=False,
         )
+
+
+def gives_raw(warm: Mapping[str, float], cold: Mapping[str, float], *, ratio: float) -> bool | None:
+    """Whether log-probabilities are from before temperature and cut-offs are applied.
+
+    Temperature `T` divides logits, so the gap between two ids' processed log-probabilities is
+    `1 / T` times the raw one.
+
+    Args:
+        warm: Of the likeliest next ids after a prompt, at temperature 1.
+        cold: Of the likeliest after the same prompt, at temperature `ratio`.
+        ratio: Below 1.
+
+    Returns:
+        None if the ids are too much alike to tell.
+
+    Raises:
+        BadReply: If they are logits.
+    """
+    if sum(math.exp(min(logprob, 1.0)) for logprob in warm.values()) > _MORE_THAN_ALL:
+        raise BadReply(
+            "the server gives logits in place of log-probabilities; start it with "
+            "--logprobs-mode processed_logprobs",
+            retryable=False,
+        )
+    gaps = [
+        (warm[a] - warm[b], cold[a] - cold[b])
+        for a, b in combinations(sorted(warm.keys() & cold.keys()), 2)
+    ]
+    found = [second / first for first, second in gaps if abs(first) > _CLEAR]
+    halfway = (1 + 1 / ratio) / 2
+    return all(each < halfway for each in found) if found else None

@@ -10,11 +10,9 @@ as it can be seen there, the rest in the preflight.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
 from agentgym.client import Completion, Endpoint, SamplingParams, TokenPath, public_url
@@ -22,7 +20,7 @@ from agentgym.clients.chat_wire import HELLO
 from agentgym.clients.question import Question
 from agentgym.clients.reply import BadReply, estimated_tokens
 from agentgym.clients.token_reply import TokenReply, read_token_reply, without_echo
-from agentgym.clients.token_server import check_tokenizer, context_of
+from agentgym.clients.token_server import check_tokenizer, context_of, gives_raw
 from agentgym.clients.transport import Transport
 from agentgym.clients.wire import check_answered, token_request_body, written
 from agentgym.clients.written_ids import WrittenIds
@@ -50,8 +48,6 @@ _RAW = (
 )
 _COLDER = 0.5
 """Temperature of the second hello."""
-_CLEAR = 0.1
-"""Least gap between two log-probabilities that shows what temperature does to it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -218,23 +214,11 @@ class TokenWire:
     def greeted(self, questions: Sequence[Question]) -> None:
         """Tell from two temperatures which distribution the log-probabilities are of."""
         warm, cold = map(_likeliest, questions)
-        if sum(map(math.exp, warm.values())) > 1.01:
-            raise BadReply(
-                "the server gives logits in place of log-probabilities; start it with "
-                "--logprobs-mode processed_logprobs",
-                retryable=False,
-            )
-        pairs = list(combinations(sorted(warm.keys() & cold.keys()), 2))
-        gaps = [(warm[a] - warm[b], cold[a] - cold[b]) for a, b in pairs]
-        clear = [(first, second) for first, second in gaps if abs(first) > _CLEAR]
-        if not clear:
-            return
-        # Cold ones are 1 / _COLDER as far apart, unless temperature does nothing to them.
-        are_raw = all(second / first * _COLDER < 0.75 for first, second in clear)
+        raw = gives_raw(warm, cold, ratio=_COLDER)
         for question in questions:
             assert isinstance(question, TokenQuestion)
-            if question.server is not None:
-                question.server.gives_raw_logprobs = are_raw
+            if question.server is not None and raw is not None:
+                question.server.gives_raw_logprobs = raw
 
     def keep(self, question: Question, completion: Completion) -> None:
         """The next prompt of the session extends this one and what was sampled from it."""
