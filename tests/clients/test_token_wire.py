@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from template_zoo import byte_tokenizer
 
 from agentgym.client import Endpoint, SamplingParams, TokenPath
 from agentgym.clients import BalancedClient, ChatClient
+from agentgym.clients.reply import BadReply
+from agentgym.clients.token_reply import without_echo
+from agentgym.clients.token_server import context_of, gives_raw
+from agentgym.clients.written_ids import WrittenIds
 from agentgym.errors import ConfigError, ContextOverflow, EndpointError
 from agentgym.roles import read_endpoint
 from agentgym.testing.token_model import TokenModel
@@ -430,3 +436,82 @@ def test_nothing_secret_is_shown():
     assert "sk-123456" not in f"{endpoint!r} {endpoint.public()}"
     assert endpoint.public()["tokens"]["template_kwargs"]["enable_thinking"] == 0
     assert Endpoint(**endpoint.public()).tokens.tokenizer == "t"
+
+
+# --- what a server shows of itself --------------------------------------------------------------
+
+LIKELIEST = {"a": -0.5, "b": -1.5, "c": -2.5}
+
+
+@pytest.mark.parametrize(
+    ("cold", "raw"),
+    [
+        (LIKELIEST, True),
+        ({"a": -0.1, "b": -2.1, "c": -4.1}, False),  # gaps of 1 and 2 have become 2 and 4
+        ({"a": -0.1, "d": -9.0}, None),
+        ({}, None),
+    ],
+)
+def test_two_temperatures_tell_which_distribution_it_is(cold, raw):
+    assert gives_raw(LIKELIEST, cold, ratio=0.5) is raw
+
+
+def test_ids_that_are_alike_tell_nothing():
+    assert gives_raw({"a": -1.0, "b": -1.01}, {"a": -1.0, "b": -1.02}, ratio=0.5) is None
+
+
+@pytest.mark.parametrize("logits", [{"a": 900.0}, {"a": -0.1, "b": -0.2}])
+def test_more_than_all_of_the_probability_is_none(logits):
+    with pytest.raises(BadReply, match="logits in place of log-probabilities"):
+        gives_raw(logits, {}, ratio=0.5)
+
+
+def test_adapter_has_the_room_of_its_model():
+    base = {"id": "base", "max_model_len": 512}
+    adapter = {"id": "adapter", "parent": "base", "max_model_len": None}
+    other = {"id": "other", "max_model_len": 9}
+    assert context_of({"data": [other, adapter, base]}, "adapter") == 512
+    assert context_of({"data": [{"id": "m"}]}, "m") is None
+    for listed in (None, [], {"data": 3}, {"data": [3, {"id": "x"}]}):
+        with pytest.raises(BadReply, match="has no model 'm'"):
+            context_of(listed, "m")
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 200_000), max_size=8), min_size=1, max_size=8),
+    st.integers(0, 7),
+)
+def test_prompts_are_written_whole_however_they_grow(parts, changed):
+    """Each prompt extends the last, but for one that begins anew."""
+    written_ids = WrittenIds()
+    prompt: tuple[int, ...] = ()
+    for number, part in enumerate(parts):
+        prompt = (*part, 7) if number == changed else (*prompt, *part)
+        for session in ("s", "s", None):  # a retry asks again
+            pieces = written_ids.of(session, prompt).pieces
+            assert json.loads(b"".join(pieces)) == list(prompt)
+            assert b" " not in b"".join(pieces)
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=30), st.lists(st.integers(0, 9), max_size=5))
+def test_echo_is_left_out_only_if_it_is_the_prompt(prompt, more):
+    pieces = WrittenIds().of(None, tuple(prompt))
+    for sent, is_echo in ((prompt, True), ([*prompt, *more, 1], False), (more, more == prompt)):
+        reply = {"choices": [{"text": '"prompt_token_ids":[', "prompt_token_ids": sent, "n": 1}]}
+        data = json.dumps(reply, separators=(",", ":")).encode()
+        (choice,) = json.loads(without_echo(data, pieces))["choices"]
+        assert choice == {**reply["choices"][0], "prompt_token_ids": True if is_echo else sent}
+
+
+def test_old_prompts_are_forgotten():
+    now = [0.0]
+    written_ids = WrittenIds(clock=lambda: now[0])
+    written_ids.of("old", (1, 2, 3))
+    now[0] = 1000.0
+    written_ids.of("new", (1, 2, 3))
+    assert list(written_ids._sessions) == ["new"]
+    written_ids.forget("new")
+    assert written_ids._size == 0
