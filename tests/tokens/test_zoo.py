@@ -157,14 +157,17 @@ def test_with_tools_the_ids_put_together_equal_the_template_of_the_whole(
     assert ids == ids_of(codec, rendered(codec, history, TOOLS, generation=True))
 
 
-IN_TEXT = [(f, False) for f in BUNDLED if f not in REFUSED] + [(f, True) for f in NATIVE]
+IN_TEXT = [
+    *((family, False, False) for family in BUNDLED if family not in REFUSED),
+    *((family, True, with_tools) for family in NATIVE for with_tools in (False, True)),
+]
 
 
-@pytest.mark.parametrize(("family", "native"), IN_TEXT)
+@pytest.mark.parametrize(("family", "native", "with_tools"), IN_TEXT)
 def test_in_text_the_ids_put_together_equal_the_template_of_the_whole(
-    family: str, native: bool
+    family: str, native: bool, with_tools: bool
 ) -> None:
-    tools = TOOLS if native else []
+    tools = TOOLS if with_tools else []
     codec = codec_of(family, native_tools=native)
     codec.check(opening_of(family), tools)
     turns: list[tuple[Message, list[Message]]] = [
