@@ -56,7 +56,7 @@ def environment_factory(
                 "each scored alone; use agentgym.train.rollout_func"
             )
         tasks = _checked_tasks(core, dataset)
-        specs = _tools_of(env, tasks, all_of_them=dataset is not None)
+        specs = _tools_of(env, tasks, given=dataset is not None)
         talking = _talking(core)
         if not specs and talking is None:
             raise ConfigError(
@@ -118,17 +118,20 @@ def task_rows(
 
     Returns:
         Per task `task_id` and `prompt`: the system message, if the environment has one, and an
-        empty user message, which its opening then fills.
+        empty user message, which its opening then fills. Where a reset asks a model (a hosted user
+        simulator) there is no system message here; the opening brings it.
     """
     env: Any = EnvSource(env_id, env_kwargs).make()
+    user: Message = {"role": "user", "content": ""}
     rows = []
     try:
         for task_id in env.unwrapped.task_ids() if tasks is None else tasks:
-            options = {"task_id": task_id}
-            opening, _ = env.reset(seed=derived_seed(0, task_id), options=options)
-            system = [m for m in opening if m["role"] == "system"]
-            prompt: list[Message] = [*system, {"role": "user", "content": ""}]
-            rows.append({"task_id": task_id, "prompt": prompt})
+            system: list[Message] = []
+            if not env.unwrapped.awaits:
+                options = {"task_id": task_id}
+                opening, _ = env.reset(seed=derived_seed(0, task_id), options=options)
+                system = [message for message in opening if message["role"] == "system"]
+            rows.append({"task_id": task_id, "prompt": [*system, user]})
     finally:
         env.close()
     return rows
@@ -157,16 +160,22 @@ def _checked_tasks(core: Any, dataset: Any) -> Sequence[str]:
     return wanted
 
 
-def _tools_of(env: Any, tasks: Sequence[str], *, all_of_them: bool) -> list[ToolSpec]:
+def _tools_of(env: Any, tasks: Sequence[str], *, given: bool) -> list[ToolSpec]:
     """The tools of the tasks, each once, in the order in which they are met.
+
+    Where the environment has tools before it has a task they are taken to be all tasks'; looking
+    costs a reset each, and with a hosted simulator a call of its model.
 
     Raises:
         ConfigError: If a tool means different things in different tasks.
     """
-    few = tasks if all_of_them else tasks[:: max(1, len(tasks) // _FEW)]
+    core = env.unwrapped
+    if core.toolbox.specs and (core.awaits or not given):
+        return list(core.toolbox.specs)
+    few = tasks if given else tasks[:: max(1, len(tasks) // _FEW)]
     found: dict[str, ToolSpec] = {}
     differ = _collect(env, few, found)
-    if differ and not all_of_them:
+    if differ and not given:
         _collect(env, tasks, found)
     return list(found.values())
 

@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar, TypeVar
 
-from agentgym.errors import TrainingError
+from agentgym.errors import ConfigError, TrainingError
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.pool import EnvHandle
 from agentgym.rollout.request import derived_seed
@@ -98,7 +98,17 @@ class TrlEnvironment(metaclass=MadeClass):
         seed = derived_seed(0, task_id) if seed is None else int(seed)
         options = {"task_id": task_id, "judging": "deferred"}
         start = self._handle.reset(seed=seed, options=options)
-        opening, info = run_inline(start) if self._inline else run_on_background_loop(start)
+        try:
+            if self._inline:
+                opening, info = run_inline(start)
+            else:
+                limited = asyncio.wait_for(start, self._limits.init_timeout_s)
+                opening, info = run_on_background_loop(limited)
+        except ConfigError:  # there is no such task
+            raise
+        except Exception as error:  # a user simulator that can't open the conversation, say
+            self._fail(error)
+            return BROKEN
         offered = {str(spec["function"]["name"]) for spec in info["tools"]}
         if missing := sorted(offered - self._tools):
             raise TrainingError(

@@ -17,7 +17,7 @@ import tiny_policy
 
 import agentgym  # noqa: F401  # registers the environments
 from agentgym.core import AgentEnv
-from agentgym.errors import ConfigError, TrainingError, UnknownTaskError
+from agentgym.errors import ConfigError, SimulatorError, TrainingError, UnknownTaskError
 from agentgym.judge import Score
 from agentgym.tools import Tool
 from agentgym.train.factory import environment_factory, task_rows
@@ -77,6 +77,8 @@ class DeskEnv(AgentEnv):
         return Task(task_id=options["task_id"])
 
     async def start(self, task: Task) -> Sequence[Message]:
+        if task.task_id == "desk/shut":
+            raise SimulatorError("nobody is at the desk")
         return ({"role": "user", "content": f"this is {task.task_id}"},)
 
     def look(self, at: str) -> str:
@@ -228,6 +230,14 @@ async def test_broken_environment_masks_its_episode_and_is_replaced(
     assert await environment.get_reward() == pytest.approx(0.25)
 
 
+async def test_episode_that_can_not_begin_is_masked() -> None:
+    environment = environment_factory(DESK)()
+    assert environment.reset(task_id="desk/shut") == BROKEN
+    assert await called(environment, ("look", {"at": "it"})) == [OVER]
+    assert await environment.get_reward() is None
+    assert environment.reset(task_id="desk/0") == "this is desk/0"
+
+
 async def test_episodes_do_not_share_state_and_the_second_starts_afresh() -> None:
     made = environment_factory(DESK)
     one, other = made(), made()
@@ -364,6 +374,17 @@ async def test_class_can_be_pickled_for_a_process_of_the_trainers() -> None:
     environment = made()
     environment.reset(task_id=first_task(WEBSHOP, **TINY))
     assert "[SEP]" in (await called(environment, ("search", {"query": "shirt"})))[0]
+
+
+def test_making_the_class_asks_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(self: Any, task: Task) -> Sequence[Message]:
+        raise AssertionError("a hosted simulator would have been asked")
+
+    monkeypatch.setattr(DeskEnv, "start", start)
+    monkeypatch.setattr(DeskEnv, "awaits", True)
+    rows = Rows(task_rows(DESK, ["desk/1"]))
+    assert rows[0]["prompt"] == EMPTY
+    assert "look" in tools_as_trl_lists_them(environment_factory(DESK, rows)())
 
 
 def test_environment_is_closed_when_the_trainer_lets_go_of_it() -> None:
