@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from agentgym.client import Endpoint, TokenPath
 from agentgym.clients.replicas import name_of
-from agentgym.errors import AgentGymError, ConfigError, EndpointError, TrainingError
+from agentgym.errors import AgentGymError, EndpointError, TrainingError
 from agentgym.rollout import Engine
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.tokens.codec import ChatCodec
-from agentgym.tokens.loading import load_tokenizer
+from agentgym.train.policy_endpoints import (
+    IN_FLIGHT,
+    check_same_tokenizer,
+    policy_endpoint,
+    without_unset_key,
+)
 from agentgym.train.policy_source import EngineSettings, ProbeAnswer, RolloutEngine
 from agentgym.train.served_client import ServedClient, ServiceRollouts, greet
 from agentgym.train.served_generation import served_generation
@@ -32,17 +35,10 @@ from agentgym.train.server_probe import continued, described, find_service
 from agentgym.train.sync import SyncReport, Weights, WeightSync
 from agentgym.train.sync.admin import ServerFault, root_of
 from agentgym.train.sync.info import ServerInfo
-from agentgym.types import in_one_line
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_IN_FLIGHT = 256
-"""Requests that one server works on at once, vLLM's own limit."""
-_TIMEOUT_S = 600.0
-"""A turn that is longer than this hangs; a busy server answers in its order, and may be late."""
-_DEADLINE_S = 1800.0
 
 
 class ServedPolicy:
@@ -78,7 +74,7 @@ class ServedPolicy:
         self.service = service
         self.model = model
         """What the servers call the weights they were started with."""
-        self.endpoints = [_endpoint(server, model) for server in servers]
+        self.endpoints = [policy_endpoint(server, model) for server in servers]
         if not self.endpoints:
             raise TrainingError("a served policy needs the URL of at least one server, got none")
         self.infos: list[ServerInfo] = []
@@ -226,7 +222,8 @@ class ServedPolicy:
 
     def asked_in_ids(self, path: TokenPath, *, seeded: bool) -> list[Endpoint]:
         """The servers that have the last weights, as endpoints for a service."""
-        return self._in_ids(self._there(), path, seeded=seeded)
+        endpoints = self._in_ids(self._there(), path, seeded=seeded)
+        return [without_unset_key(endpoint) for endpoint in endpoints]
 
     @property
     def logprobs_modes(self) -> Sequence[str]:
@@ -326,7 +323,7 @@ class ServedPolicy:
     ) -> list[Endpoint]:
         """Endpoints as one process of the run asks them."""
         processes = 1 if self._accelerator is None else self._accelerator.num_processes
-        share = max(16, _IN_FLIGHT // processes)
+        share = max(16, IN_FLIGHT // processes)
         return [
             endpoint.model_copy(
                 update={
@@ -358,43 +355,3 @@ class ServedPolicy:
             raise outcome[1]
         done: T = outcome[0]
         return done
-
-
-def _endpoint(server: str | Endpoint, model: str | None) -> Endpoint:
-    """The endpoint of a server; its model's name may have to be asked for yet."""
-    if isinstance(server, Endpoint):
-        return server
-    root = server.rstrip("/").removesuffix("/v1")
-    try:
-        return Endpoint(
-            base_url=f"{root}/v1",
-            model=model or "?",
-            max_concurrency=_IN_FLIGHT,
-            timeout_s=_TIMEOUT_S,
-            deadline_s=_DEADLINE_S,
-        )
-    except ValidationError as error:
-        raise ConfigError(f"policy server {server!r}: {in_one_line(error)}") from error
-
-
-def check_same_tokenizer(tokenizer: Any) -> None:
-    """See that whoever loads the tokenizer by its name has the trainer's.
-
-    Raises:
-        TrainingError: If its chat template or vocabulary was changed since it was loaded.
-    """
-    named = load_tokenizer(tokenizer.name_or_path).tokenizer
-    differs = [
-        what
-        for what, ours, theirs in (
-            ("chat template", tokenizer.chat_template, named.chat_template),
-            ("vocabulary", tokenizer.get_vocab(), named.get_vocab()),
-        )
-        if ours != theirs
-    ]
-    if differs:
-        raise TrainingError(
-            f"the trainer's tokenizer is not the one in {tokenizer.name_or_path!r} any more "
-            f"({', '.join(differs)}): save it to a folder and load it from there, so that the "
-            "policy is asked with it"
-        )

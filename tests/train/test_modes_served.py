@@ -11,7 +11,7 @@ import pytest
 import tiny_policy
 from fake_policy import FakePolicyServer, FakeSync
 
-from agentgym.client import SamplingParams
+from agentgym.client import SamplingParams, TokenPath
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.rollout import EpisodeRequest, Limits
 from agentgym.tokens.codec import ChatCodec
@@ -202,6 +202,22 @@ def test_server_that_is_down_and_a_url_that_is_none_are_named() -> None:
         ServedPolicy(["gpu1:8000"], sync=FakeSync())
     with pytest.raises(TrainingError, match="at least one"):
         ServedPolicy([], sync=FakeSync())
+
+
+def test_servers_get_their_own_key_and_a_service_is_named_none_that_is_not_set(
+    servers: list[FakePolicyServer], codec: ChatCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    policy = connected(servers)
+    path = TokenPath(tokenizer=codec.tokenizer.name_or_path)
+    assert {e.api_key_env for e in policy.endpoints} == {"VLLM_API_KEY"}
+    for endpoint in policy.asked_in_ids(path, seeded=False):
+        assert "api_key_env" not in endpoint.model_fields_set
+        assert endpoint.tokens == path
+        assert not endpoint.dialect.seed
+    monkeypatch.setenv("VLLM_API_KEY", "k")
+    named = {e.api_key_env for e in policy.asked_in_ids(path, seeded=True)}
+    assert named == {"VLLM_API_KEY"}
 
 
 def test_service_that_is_none_is_refused_before_anything_is_loaded(
