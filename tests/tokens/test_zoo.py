@@ -70,6 +70,7 @@ def rendered(codec: ChatCodec, messages: list[Message], tools: Any, *, generatio
         chat_template=codec.template,
         tokenize=False,
         add_generation_prompt=generation,
+        **codec._kwargs,
     )
     return text
 
@@ -182,6 +183,19 @@ def test_in_text_the_ids_put_together_equal_the_template_of_the_whole(
     if family == "gptoss":  # what ends an answer is written otherwise once something follows
         whole = re.sub(r"(hello]|size\?)<\|end\|>", r"\1<|return|>", whole)
     assert ids == ids_of(codec, whole)
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_5_think", "glm4moe", "nemotron_3_nano"])
+def test_a_templates_own_switches_reach_it(family: str, thinking: bool) -> None:
+    codec = codec_of.__wrapped__(family, template_kwargs={"enable_thinking": thinking})
+    codec.check(OPENING, TOOLS)
+    turns = [(called("a"), results("b")), (called("hello"), results("c"))]
+    ids, history = put_together(codec, OPENING, turns, TOOLS)
+    assert ids == ids_of(codec, rendered(codec, history, TOOLS, generation=True))
+    assert ids != codec_of.__wrapped__(
+        family, template_kwargs={"enable_thinking": not thinking}
+    ).prompt_ids(history, TOOLS)
 
 
 @pytest.mark.parametrize("family", BUNDLED)
