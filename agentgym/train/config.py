@@ -52,6 +52,8 @@ FIXED = {
     "top_k": "the trainer's log-probabilities know only the temperature",
     "min_p": "the trainer's log-probabilities know only the temperature",
     "repetition_penalty": "the trainer's log-probabilities know only the temperature",
+    "generation_kwargs": "the trainer's log-probabilities know only the temperature",
+    "vllm_structured_outputs_regex": "the trainer's log-probabilities know only the temperature",
 }
 """Names of GRPOConfig that can't be set here, and why."""
 

@@ -353,6 +353,7 @@ def test_only_dapo_refills_unless_told() -> None:
         ({"truncated": "drop"}, "truncated.*'mask' or 'floor'"),
         ({"truncated": {"fault": "train"}}, "'context' or 'time', got 'fault'"),
         ({"grpo": {"num_generations": 4}}, "group_size"),
+        ({"grpo": {"generation_kwargs": {"top_k": 20}}}, "know only the temperature"),
     ],
 )
 def test_setting_that_cannot_be_is_one_line(changes: Any, message: str) -> None:
