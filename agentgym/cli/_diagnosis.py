@@ -94,7 +94,7 @@ def _groups(found: Diagnosis) -> str:
     text = f"groups with all rewards equal: {groups['seen']:.0%}"
     if "expected" in groups:
         text += (
-            f"; p={groups['p']:.2g} at group size {groups['group_size']:.3g} predicts "
+            f"; p={groups['p']:.2g} at group size {groups['group_size']:.0f} predicts "
             f"p^G + (1-p)^G = {groups['expected']:.0%}"
         )
     if "expected_by_task" in groups:

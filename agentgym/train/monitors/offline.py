@@ -182,7 +182,10 @@ _FIGURES = (
 )  # fmt: skip
 
 
-_NOT_SHARES = frozenset({"reward", "reward/mean", "turns", "tokens", "entropy", "kl", "grad_norm"})
+_SHARES = frozenset(
+    {"correct", "completed", "groups_without_signal", "malformed", "cut_off", "masked"}
+    | {"turn_cap_unanswered", "truncated"}
+)
 
 
 def _figures(history: RunHistory) -> Iterator[Moved]:
@@ -198,7 +201,7 @@ def _figures(history: RunHistory) -> Iterator[Moved]:
         values, recent = history.of(name), history.last(name)
         if not values or not recent:
             continue
-        is_share = name not in _NOT_SHARES and all(0 <= value <= 1 for value in values)
+        is_share = name in _SHARES or name.startswith("gates/")
         range_ = history.share(name) if is_share else history.mean(name)
         start = history.first(name)
         yield Moved(

@@ -40,7 +40,7 @@ def no_signal(history: RunHistory) -> Iterator[Alarm]:
             said += f", {share:.0%} {short}"
             numbers[name] = share
     if p is not None and expected is not None and size is not None:
-        said += f"; success p≈{p:.2g} at group size {size:.3g} predicts {expected:.0%}"
+        said += f"; success p≈{p:.2g} at group size {size:.0f} predicts {expected:.0%}"
         numbers |= {"p": p, "group_size": size, "expected": expected}
     by_task = history.recent("groups_equal_expected_by_task")
     if by_task is not None:
