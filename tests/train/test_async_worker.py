@@ -19,12 +19,8 @@ from agentgym.client import Endpoint, TokenPath
 from agentgym.errors import ConfigError
 from agentgym.testing.token_model import TokenModel
 from agentgym.testing.token_server import TokenServer
-from agentgym.train.async_worker import (
-    EpisodeLoop,
-    EpisodeSettings,
-    EpisodeWorker,
-    rows_of_group,
-)
+from agentgym.train.async_rows import rows_of_group
+from agentgym.train.async_worker import EpisodeLoop, EpisodeSettings, EpisodeWorker
 
 pytestmark = pytest.mark.filterwarnings("default")  # TRL's own
 
