@@ -138,7 +138,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
             f"max_context={context} is more than the {model_context} tokens {config.model} takes"
         )
     args.vllm_max_model_length = context
-    policy = served_policy(config)
+    policy = served_policy(config, max_context=context)
     env_kwargs = training_kwargs(config)
     tasks = _check_fit(config, env_kwargs, tokenizer, context)
     if policy is not None:

@@ -55,7 +55,7 @@ class ServedPolicy:
         ConfigError: If a URL is none.
 
     Example:
-        >>> policy = ServedPolicy(["http://gpu1:8000"], sync=FolderSync("/shared/weights"))
+        >>> policy = ServedPolicy(["http://gpu1:8000"], sync=FolderSync(Path("/shared/weights")))
         >>> with policy.building_trainer():
         ...     trainer = GRPOTrainer(..., rollout_func=rollout_func("agentgym/WebShop-v0"))
     """

@@ -7,8 +7,12 @@ from agentgym.train.served import ServedPolicy
 from agentgym.train.sync import FolderSync, LoraSync, NcclSync, WeightSync, server_command
 
 
-def served_policy(config: TrainConfig) -> ServedPolicy | None:
+def served_policy(config: TrainConfig, *, max_context: int) -> ServedPolicy | None:
     """The policy on a run's servers; None for a colocated one.
+
+    Args:
+        config: The run.
+        max_context: Tokens of a whole episode, which the servers must have room for.
 
     Raises:
         ConfigError: If a URL is none.
@@ -19,7 +23,7 @@ def served_policy(config: TrainConfig) -> ServedPolicy | None:
         config.policy_servers,
         sync=weight_sync(config),
         model=config.policy_model,
-        max_context=config.max_context,
+        max_context=max_context,
         service=config.service,
     )
 
