@@ -131,13 +131,13 @@ class HeldOut(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate the policy before it is trained; a resumed run takes up what it knew."""
-        known = [s for s in read_scores(self._path) if s.step <= state.global_step]
+        step = state.global_step  # at 0 what is there was left by another attempt
+        known = [s for s in read_scores(self._path) if s.step <= step] if step else []
         for score in known:
             if self._best is None or score.success > self._best.success:
                 self._best = score
-        due = state.global_step % self._every == 0
-        if due and state.global_step not in {score.step for score in known}:
-            score = self._evaluate(state.global_step)
+        if step % self._every == 0 and step not in {score.step for score in known}:
+            score = self._evaluate(step)
             self._keep(score, state)
             # TRL's own metrics of the next step would be averaged with it.
             self._trainer.log(self._metrics(score))

@@ -160,6 +160,14 @@ def test_resumed_run_goes_on_without_repeating(tmp_path: Path) -> None:
     assert [s.step for s in read_scores(tmp_path / "evaluations.jsonl")] == [0, 2, 4, 6]
 
 
+def test_a_fresh_start_trusts_no_baseline_of_another_attempt(tmp_path: Path) -> None:
+    Run(config_of(tmp_path), {0: 1.0, 2: 1.0}).go(0, 2)
+    again = Run(config_of(tmp_path), {0: 0.0, 2: 1 / 3})
+    again.go(0, 2)
+    assert [(score.step, score.best) for score in again.scores] == [(0, True), (2, True)]
+    assert [round(s.success, 2) for s in read_scores(tmp_path / "evaluations.jsonl")] == [0.0, 0.33]
+
+
 def test_an_interrupted_step_is_not_evaluated(tmp_path: Path) -> None:
     run = Run(config_of(tmp_path), {0: 0.5})
     run.callback.on_train_begin(None, run.state, run.control)

@@ -236,7 +236,7 @@ def test_an_alarm_is_noted_once_also_over_a_resume(tmp_path) -> None:
     assert book.add([alarm, later]) == [alarm]
     with (tmp_path / "alarms.jsonl").open("a") as file:
         file.write('{"name": "torn')
-    resumed = AlarmBook(tmp_path / "alarms.jsonl")
+    resumed = AlarmBook(tmp_path / "alarms.jsonl", done=8)
     assert resumed.alarms == [alarm]
     assert resumed.add([later]) == []
 

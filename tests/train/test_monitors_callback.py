@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from synthetic_runs import HEALTHY, SICK, Symptoms, score_of, steps_of
+from synthetic_runs import HEALTHY, SICK, Symptoms, ramp, score_of, steps_of
 
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
@@ -107,21 +108,28 @@ def test_chosen_alarm_stops_the_run_with_a_checkpoint(tmp_path: Path, stop_on: s
 def test_resumed_run_knows_its_past(tmp_path: Path) -> None:
     Run(tmp_path).go(SICK["token_limit"], steps=6)
     resumed = Run(tmp_path, stop_on=["token_limit"])
-    resumed.go(SICK["token_limit"], steps=9, begin=4)
+    resumed.go(SICK["token_limit"], steps=9, begin=6)
     assert [alarm.step for alarm in resumed.monitor.alarms] == [5]
     assert [step.step for step in resumed.monitor.history.steps] == list(range(1, 10))
     assert not resumed.control.should_training_stop  # it was raised, and the user went on
 
 
+def test_alarms_of_an_attempt_that_counts_no_more_are_raised_again(tmp_path: Path) -> None:
+    Run(tmp_path).go(SICK["token_limit"], steps=6)
+    fresh = Run(tmp_path)
+    fresh.go(SICK["token_limit"], steps=6)
+    assert [line.split(":")[0] for line in fresh.lines] == ["alarm at step 5"]
+
+
 def test_held_out_gap_is_seen_while_it_runs() -> None:
     run = Run(None)
-    sick = SICK["held_out_gap"]
+    sick = replace(SICK["held_out_gap"], bonus=ramp(0.0, 1.0, 25))
     run.monitor.take_score(score_of(sick, 0))
-    run.go(sick, steps=40)
+    run.go(sick, steps=30)
     assert run.lines == []
-    run.monitor.take_score(score_of(sick, 40))
-    run.go(sick, steps=41, begin=40)
-    assert run.lines[0].startswith("alarm at step 41: held_out_gap")
+    run.monitor.take_score(score_of(sick, 30))
+    run.go(sick, steps=31, begin=30)
+    assert run.lines[0].startswith("alarm at step 31: held_out_gap")
 
 
 def test_step_time_is_split_up(monkeypatch: pytest.MonkeyPatch) -> None:

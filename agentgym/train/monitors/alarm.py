@@ -43,11 +43,14 @@ class AlarmBook:
 
     Args:
         path: File to keep them in, one JSON line each; None keeps them in memory.
+        done: Training steps done. Alarms of later steps are of an attempt that counts no more, and
+            may be raised again.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, done: int = 0) -> None:
         self._path = path
-        self.alarms: list[Alarm] = [] if path is None else read_alarms(path)
+        known = [] if path is None else read_alarms(path)
+        self.alarms: list[Alarm] = [alarm for alarm in known if alarm.step <= done]
 
     def add(self, found: Iterable[Alarm]) -> list[Alarm]:
         """Note alarms.

@@ -89,7 +89,7 @@ class RunMonitor(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take up what was known before a resume, and time the weight syncs."""
         if self._out is not None and state.is_world_process_zero:
-            self.book = AlarmBook(self._out / ALARMS_FILE)
+            self.book = AlarmBook(self._out / ALARMS_FILE, done=state.global_step)
             if state.global_step:
                 self._take_up(self._out, state.global_step)
         self._time_syncs()
