@@ -19,8 +19,11 @@ PRESETS: Mapping[Algorithm, Mapping[str, Any]] = {
     "dapo": {"loss_type": "dapo", "scale_rewards": "group", "epsilon": 0.2, "epsilon_high": 0.28},
     # TRL's RLOOTrainer takes no rollout function. On the policy's own samples `luspo`, which sums
     # each row and takes the mean of the rows, has REINFORCE's gradient, and that is RLOO's.
-    "rloo": {"loss_type": "luspo", "scale_rewards": "none"},
-}
+    # Its ratio, one per row, is clipped as a whole, as RLOO's is.
+    "rloo": {
+        "loss_type": "luspo", "scale_rewards": "none", "importance_sampling_level": "sequence",
+    },
+}  # fmt: skip
 """By TRL 1.16's names; docs/objective.md has the formulas."""
 
 DAPO_REFILL = 4

@@ -197,7 +197,8 @@ def benches(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 def settings_of(algorithm: Any) -> dict[str, Any]:
     """What the algorithm's name sets on a trainer; the clipping doesn't matter at ratio 1."""
-    return {name: PRESETS[algorithm][name] for name in ("loss_type", "scale_rewards")}
+    names = {"importance_sampling_level": "token", **PRESETS[algorithm]}
+    return {name: value for name, value in names.items() if not name.startswith("epsilon")}
 
 
 def by_the_book(bench: Bench, algorithm: Any, traces: Sequence[Trace], rows: int) -> Any:
