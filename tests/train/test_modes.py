@@ -257,7 +257,10 @@ def test_ctrl_c_leaves_nothing_running_on_the_server(
         *("--model", str(model), "--out", str(out), "--policy-server", server),
         *("--sync-folder", str(tmp_path / "weights")),
     ]
-    for setting in ("steps=500", "group_size=4", "tasks_per_step=2", "max_turn_tokens=8"):
+    for setting in (
+        *("steps=500", "group_size=4", "tasks_per_step=2", "max_turn_tokens=8"),
+        f"max_context={CONTEXT}",
+    ):
         command += ["--set", setting]
     process = subprocess.Popen(
         command,
