@@ -257,5 +257,16 @@ def test_types_behind_references_and_alternatives_are_found() -> None:
 
 def test_degenerate_replies_are_read() -> None:
     for calls in FORMATS:
-        for text in (" " * 20_000, "<tool_call>" + " \n" * 10_000, "<function=a>" * 2_000):
+        for text in (
+            " " * 20_000,
+            "<tool_call>" + " \n" * 10_000,
+            "<function=a>" * 2_000,
+            "<think></think>" * 5_000,
+            "<|tool_call_start|>[f(a=" + "[" * 5_000,
+            "<|tool_call>call:f{a:" + "[" * 5_000,
+            '{"name": "a", "parameters": ' * 2_000,
+            "<tool_call>{'a': " * 2_000,
+            "<tool_call>search<arg_key>q</arg_key><arg_value>" * 1_000,
+            "<tool_call><function=f><parameter=q>" * 1_000,
+        ):
             assert calls.read(text, TOOLS).malformed <= 2_000

@@ -21,7 +21,8 @@ _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>\n?")
 _VALUE = re.compile(r"(.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>))", re.DOTALL)
 _BROKEN_VALUE = re.compile(
-    r"(.*?)\n?(?:</parameter>|(?=<parameter=|</function>|</tool_call>))", re.DOTALL
+    r"((?:(?!<tool_call>).)*?)\n?(?:</parameter>|(?=<parameter=|</function>|</tool_call>))",
+    re.DOTALL,
 )
 _END = re.compile(r"\s*</function>")
 _CLOSE = re.compile(r"\s*</tool_call>")
@@ -68,7 +69,8 @@ def _function(text: str, at: int, tools: Sequence[ToolSpec]) -> tuple[ReadCall, 
     arguments: dict[str, Any] = {}
     at, broken = head.end(), name != head.group(1)
     while (parameter := _PARAMETER.match(text, at)) is not None:
-        value = _VALUE.match(text, parameter.end())
+        ended = text.find("</parameter>", parameter.end()) >= 0  # far quicker than the pattern
+        value = _VALUE.match(text, parameter.end()) if ended else None
         plain = _BROKEN_VALUE.match(text, parameter.end())
         if value is None or (plain is not None and _runs_on(value.group(1))):
             value, broken = plain, True

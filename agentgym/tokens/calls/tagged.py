@@ -52,8 +52,10 @@ class TaggedFormat(ABC):
         if last >= 0 and not 0 <= first < last:  # the prompt opened it
             thoughts.append(text[:last])
             at = last + len(thoughtless)
+        begun = self.opening.search(text, at)
         while True:
-            begun = self.opening.search(text, at)
+            if begun is not None and begun.start() < at:
+                begun = self.opening.search(text, at)
             stop = begun.start() if begun else len(text)
             thinks = text.find(thought, at, stop)
             if thinks >= 0:
