@@ -18,6 +18,7 @@ import asyncio
 import gc
 import json
 import multiprocessing
+import os
 import random
 import tempfile
 import time
@@ -188,7 +189,13 @@ def main() -> None:
     ]
     head = ["turns", "tokens of the last prompt", *(f"{name}, ms of CPU a turn" for name in names)]
     text = f"{table(head, lines)}\n"
-    facts = {"sampled": SAMPLED, "result": RESULT, "opening": OPENING, "rounds": args.rounds}
+    facts: dict[str, Any] = {
+        "sampled": SAMPLED,
+        "result": RESULT,
+        "opening": OPENING,
+        "rounds": args.rounds,
+    }
+    facts["load_average"] = round(os.getloadavg()[0], 1)  # CPU time grows with company
     write(args.out, "token_wire", {"setting": setting(**facts), "rows": rows}, text)
     print(text)
 
