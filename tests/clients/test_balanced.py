@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentgym.client import Endpoint, ModelClient, RateLimits, SamplingParams
-from agentgym.clients import BalancedClient, balanced, sessions
+from agentgym.clients import BalancedClient, balanced, replicas, sessions
 from agentgym.clients.reply import BadReply
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.transport import Transport
@@ -377,7 +377,10 @@ async def test_no_secret_of_any_replica_is_in_the_error(servers, make_client, mo
 OTHER_MODEL = (400, {"error": {"message": "model m isn't what this server has"}})
 
 
-async def test_one_that_takes_no_request_that_others_take_is_left_out(servers, make_client):
+async def test_one_that_takes_no_request_that_others_take_is_left_out(
+    servers, make_client, monkeypatch
+):
+    monkeypatch.setattr(replicas, "FIRST_PROBE_S", 60.0)  # it answers probes, and would come back
     servers[0].replies = [OTHER_MODEL]
     client = make_client(2, max_concurrency=1)
     client.pause(servers[0].url)
