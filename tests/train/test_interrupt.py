@@ -28,7 +28,9 @@ def trainer_at(step: int, out: Path) -> Any:
     return trainer
 
 
-@pytest.mark.parametrize("error", [TrainingError("no server"), EndpointError("gone", retryable=False)])
+@pytest.mark.parametrize(
+    "error", [TrainingError("no server"), EndpointError("gone", retryable=False)]
+)
 def test_run_whose_servers_are_gone_keeps_its_last_whole_step(
     tmp_path: Path, error: AgentGymError
 ) -> None:
