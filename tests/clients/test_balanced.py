@@ -377,10 +377,14 @@ async def test_no_secret_of_any_replica_is_in_the_error(servers, make_client, mo
 OTHER_MODEL = (400, {"error": {"message": "model m isn't what this server has"}})
 
 
-async def test_one_that_takes_no_request_that_others_take_is_left_out(
-    servers, make_client, monkeypatch
-):
-    monkeypatch.setattr(replicas, "FIRST_PROBE_S", 60.0)  # it answers probes, and would come back
+@pytest.fixture
+def probed_late(monkeypatch):
+    """A server that answers probes, but no request, stays out."""
+    monkeypatch.setattr(replicas, "FIRST_PROBE_S", 60.0)
+
+
+@pytest.mark.usefixtures("probed_late")
+async def test_one_that_takes_no_request_that_others_take_is_left_out(servers, make_client):
     servers[0].replies = [OTHER_MODEL]
     client = make_client(2, max_concurrency=1)
     client.pause(servers[0].url)
@@ -410,6 +414,7 @@ async def test_a_wrong_request_does_not_count_against_servers_that_have_answered
     assert {status.state for status in client.status()} == {"ready"}
 
 
+@pytest.mark.usefixtures("probed_late")
 async def test_who_fails_the_preflight_is_left_out_whatever_it_said(servers, make_client):
     servers[0].replies = [OTHER_MODEL]
     client = make_client(2)
