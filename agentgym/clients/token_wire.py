@@ -19,7 +19,7 @@ from agentgym.client import Completion, Endpoint, SamplingParams, TokenPath, pub
 from agentgym.clients.chat_wire import HELLO
 from agentgym.clients.question import Question
 from agentgym.clients.reply import BadReply, estimated_tokens
-from agentgym.clients.token_reply import TokenReply, read_token_reply, without_echo
+from agentgym.clients.token_reply import TokenReply, read_token_reply, without_echo, without_names
 from agentgym.clients.token_server import check_tokenizer, context_of, gives_raw
 from agentgym.clients.transport import Transport
 from agentgym.clients.wire import check_answered, token_request_body, written
@@ -176,8 +176,9 @@ class TokenWire:
         server.max_context = context
 
     def trimmed(self, data: bytes, question: Question) -> bytes:
-        """The reply without the prompt that it repeats, if that is the one that was sent."""
-        return without_echo(data, question.body["prompt"])
+        """The reply without the prompt, if that is the one that was sent, and without names."""
+        data = without_echo(data, question.body["prompt"])
+        return data if question.is_hello else without_names(data)
 
     def read(self, reply: Any, sent: Mapping[str, Any], question: Question) -> Completion:
         """Read a reply, and the message in its ids."""

@@ -18,7 +18,7 @@ from template_zoo import byte_tokenizer
 from agentgym.client import Endpoint, SamplingParams, TokenPath
 from agentgym.clients import BalancedClient, ChatClient
 from agentgym.clients.reply import BadReply
-from agentgym.clients.token_reply import without_echo
+from agentgym.clients.token_reply import without_echo, without_names
 from agentgym.clients.token_server import context_of, gives_raw
 from agentgym.clients.written_ids import WrittenIds
 from agentgym.errors import ConfigError, ContextOverflow, EndpointError
@@ -504,6 +504,51 @@ def test_echo_is_left_out_only_if_it_is_the_prompt(prompt, more):
         data = json.dumps(reply, separators=(",", ":")).encode()
         (choice,) = json.loads(without_echo(data, pieces))["choices"]
         assert choice == {**reply["choices"][0], "prompt_token_ids": True if is_echo else sent}
+
+
+TOKEN = st.text(alphabet='ab"\\\\[]{},: é', max_size=6)
+
+
+@given(tokens=st.lists(TOKEN, max_size=4), compact=st.booleans())
+def test_names_of_ids_are_left_out_whatever_they_are(tokens, compact):
+    logprobs = {
+        "text_offset": list(range(len(tokens))),
+        "token_logprobs": [-0.5] * len(tokens),
+        "tokens": tokens,
+        "top_logprobs": [{token: -0.5} for token in tokens],
+    }
+    body = {"choices": [{"text": '"tokens":[', "logprobs": logprobs, "token_ids": [1]}], "n": 1}
+    separators = (",", ":") if compact else None
+    read = json.loads(without_names(json.dumps(body, separators=separators).encode()))
+    found = read["choices"][0]["logprobs"]
+    for name in ("text_offset", "tokens", "top_logprobs"):
+        assert found[name] in ([], logprobs[name])
+        found[name] = logprobs[name]
+    assert read == body
+
+
+def test_names_that_servers_give_are_left_out():
+    data = (
+        b'{"choices":[{"logprobs":{"text_offset":[0,1],"token_logprobs":[-0.5,null],"tokens":'
+        b'["token_id:7","token_id:8"],"top_logprobs":[{"token_id:7":-0.5},null]}}]}'
+    )
+    assert json.loads(without_names(data)) == {
+        "choices": [
+            {
+                "logprobs": {
+                    "text_offset": [],
+                    "token_logprobs": [-0.5, None],
+                    "tokens": [],
+                    "top_logprobs": [],
+                }
+            }
+        ]
+    }
+
+
+@pytest.mark.parametrize("data", [b"", b'{"tokens":[', b'{"tokens":["a', b"<html>"])
+def test_what_is_no_reply_stays_as_it_is(data):
+    assert without_names(data) == data
 
 
 def test_old_prompts_are_forgotten():
