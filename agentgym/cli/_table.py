@@ -127,7 +127,9 @@ def _reasons(reasons: dict[str, int]) -> str:
 
 
 def _calls(summary: Summary) -> str:
-    return f", {summary.malformed_calls} of {summary.calls} calls" if summary.calls else ""
+    # Not "of": a text that matches no action is malformed, too, and is no call.
+    told = summary.calls or summary.malformed_calls
+    return f", {summary.malformed_calls} times; {summary.calls} calls in all" if told else ""
 
 
 def _masked(summary: Summary) -> str:

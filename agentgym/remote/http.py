@@ -32,6 +32,8 @@ _NOT_THE_SERVICES = "http"
 """The code of a refusal by something else, such as a proxy whose service restarts."""
 _BUSY = "busy"  # a session, with a request that somebody gave up waiting for
 _QUIET_ATTEMPTS = 2
+_TOLD_AGAIN_S = 10.0
+"""When a wait is told the second time; then after 2, 4, 8, … times as long."""
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _ANSWER_S = 60.0
@@ -134,6 +136,7 @@ class ServiceClient:
         patience_s = self._reconnect_s if reconnect_s is None else reconnect_s
         pause_s = _FIRST_PAUSE_S
         attempts = 0
+        told_from_s = 0.0
         while True:
             attempts += 1
             try:
@@ -143,8 +146,10 @@ class ServiceClient:
                 left_s = patience_s - waited_s - (passing.retry_after_s or 0.0)
                 if left_s <= 0:
                     raise passing.error(self.where, waited_s) from passing.__cause__
-                if attempts > _QUIET_ATTEMPTS:
-                    logger.warning("%s: still waiting for an answer (%s)", self.where, passing)
+                if attempts > _QUIET_ATTEMPTS and waited_s >= told_from_s:
+                    told_from_s = max(_TOLD_AGAIN_S, 2 * waited_s)
+                    text = "%s: still waiting for an answer (%s); giving up in %.0f s"
+                    logger.warning(text, self.where, passing, left_s)
                 pause = passing.retry_after_s or pause_s * self._rng.uniform(0.5, 1.0)
                 await self._sleep(min(pause, _LONGEST_PAUSE_S))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -183,8 +188,7 @@ class ServiceClient:
                     raise _Passing(fault, response.status, response.headers.get("Retry-After"))
                 raise error_of(fault, self.where, response.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            text = str(error) or type(error).__name__
-            raise _Passing(Fault(code="unreachable", message=text)) from error
+            raise _Passing(Fault(code="unreachable", message=_said(error))) from error
 
     def _headers(self) -> dict[str, str]:
         headers = {VERSION_HEADER: API_VERSION}
@@ -219,6 +223,12 @@ class _Passing(Exception):  # never leaves this module
             return error_of(self._fault, where, self._status)
         text = f"{where}: no answer for {waited_s:.0f} s ({self._fault.message})"
         return ServiceError(f"{text}; is the service running there?", code="unreachable")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):  # its text names the TLS default, too
+        return error.os_error.strerror or "no connection"
+    return str(error) or type(error).__name__
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:

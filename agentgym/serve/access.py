@@ -98,7 +98,8 @@ class Tokens:
         return bool(self._by_digest)
 
     def __repr__(self) -> str:
-        return f"Tokens of {', '.join(sorted(c.name for c in self._by_digest.values())) or 'none'}"
+        names = ", ".join(sorted(caller.name for caller in self._by_digest.values()))
+        return f"tokens of {names}" if names else "no tokens"
 
     @classmethod
     def read(

@@ -106,7 +106,7 @@ def test_welcome_says_where_how_many_and_for_whom_without_a_token(monkeypatch):
     text = welcome(config_of("--concurrency", "12"), "http://127.0.0.1:8800")
     assert "http://127.0.0.1:8800" in text
     assert "12 RUN" in text
-    assert "Tokens of default" in text
+    assert "tokens of default" in text
     assert "very-secret" not in text
 
 

@@ -237,6 +237,23 @@ def test_waiting_is_told_after_the_second_attempt(url, caplog):
     with pytest.raises(ServiceError):
         RemoteEnv("http://127.0.0.1:1", "stage/Stage-v0", deadline_s=0.2, sleep=at_once)
     assert "still waiting" in caplog.text
+    assert "ssl:default" not in caplog.text
+
+
+async def test_a_long_wait_is_told_ever_less_often(caplog):
+    """A wrong port is one line and a few more, not one per attempt."""
+    now = [0.0]
+
+    async def sleep(seconds):
+        now[0] += seconds
+
+    client = http.ServiceClient("http://127.0.0.1:1", sleep=sleep, clock=lambda: now[0])
+    with pytest.raises(ServiceError, match="is the service running there"):
+        await client.ask("GET", "/sessions")
+    await client.aclose()
+    told = [r.getMessage() for r in caplog.records if "still waiting" in r.getMessage()]
+    assert 2 <= len(told) <= 8
+    assert "giving up in" in told[0]
 
 
 def test_a_lost_answer_plays_no_turn_twice(url):
