@@ -9,10 +9,12 @@ advantage of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
+
+from agentgym.errors import ConfigError, unknown_name
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Baseline: TypeAlias = Literal["grpo", "dr_grpo", "dapo", "rloo"]
@@ -51,9 +53,14 @@ def group_advantages(
         Shape `(G,)`, mean 0 over the scored rollouts; 0 where masked. A group with fewer than two
         scored rollouts is all 0: one alone has no baseline.
 
+    Raises:
+        ConfigError: If there is no such algorithm.
+
     Source: GRPO, arXiv:2402.03300, section 4.1; Dr.GRPO, arXiv:2503.20783; DAPO, arXiv:2503.14476;
         RLOO, arXiv:2402.14740.
     """
+    if algorithm not in get_args(Baseline):
+        raise ConfigError(unknown_name("algorithm", algorithm, get_args(Baseline)))
     scored = np.isfinite(rewards)
     count = int(scored.sum())
     if count < 2:

@@ -99,7 +99,14 @@ def group_requests(tasks: Iterable[str], *, group_size: int, seed: int) -> list[
         tasks: Task ids; one that comes twice is two groups.
         group_size: Rollouts per task, at least 1; a single one has no baseline.
         seed: Fixes every draw of the batch, so it should differ from step to step.
+
+    Raises:
+        TrainingError: If a group would have no rollouts.
     """
+    if isinstance(tasks, str):
+        tasks = [tasks]
+    if group_size < 1:
+        raise TrainingError(f"a group has at least 1 rollout, got group_size={group_size}")
     return [
         EpisodeRequest(
             task_id=task,
@@ -127,7 +134,7 @@ def padded(
     Args:
         traces: From an engine whose policy has ids and log-probabilities, in any order.
         pad_id: What fills up the rows, and stands for an episode in which nothing was sampled.
-        multiple_of: What the length is rounded up to.
+        multiple_of: What the length is rounded up to, at least 1.
         split: Whether an episode whose prompts don't extend each other becomes several rows,
             rather than a masked one.
         grouped: Whether rewards are compared within groups, so that an episode whose siblings are
@@ -135,8 +142,11 @@ def padded(
         objective: What truncated episodes are worth; default: what their verdict says.
 
     Raises:
-        TrainingError: If there are no traces, or one has no group.
+        TrainingError: If there are no traces, one has no group, or nothing could be trained on
+            whatever was played: no ids, or groups of one that are to be compared.
     """
+    if multiple_of < 1:
+        raise TrainingError(f"multiple_of is at least 1, got {multiple_of}")
     common, settled = _settled(traces, pad_id, split, grouped, objective or Objective())
     rows = [s.row for s in settled]
     longest = max(len(row.prompt_ids) + len(row.completion_ids) for row in rows)
@@ -185,17 +195,12 @@ def _settled(
     traces: Sequence[Trace], pad_id: int, split: bool, grouped: bool, objective: Objective
 ) -> tuple[dict[str, Any], list[Settled]]:
     """Every row as the optimiser is to see it, and what is known of it beside its ids."""
-    if not traces:
-        raise TrainingError("a batch needs at least one trace; the engine played none")
+    _check(traces, pad_id, grouped, objective)
     numbers: dict[str, int] = {}
     settled: list[Settled] = []
     episodes: list[int] = []
     for episode, trace in enumerate(traces):
-        if trace.group is None:
-            raise TrainingError(
-                f"trace {trace.trace_id} is of no group, so there is nothing to compare it with; "
-                "ask for the rollouts of a task with one group, as group_requests does"
-            )
+        assert trace.group is not None
         numbers.setdefault(trace.group, len(numbers))
         for row in training_rows(trace, filler_id=pad_id, split=split):
             settled.append(objective.settle(trace, filler_id=pad_id, row=row))
@@ -210,3 +215,37 @@ def _settled(
         "episodes": np.array(episodes, dtype=np.int64),
     }
     return common, settled
+
+
+def _check(
+    traces: Sequence[Trace], pad_id: int | None, grouped: bool, objective: Objective
+) -> None:
+    """Find what would leave nothing to train on, whatever was played."""
+    if not traces:
+        raise TrainingError("a batch needs at least one trace; the engine played none")
+    if pad_id is None:
+        raise TrainingError(
+            "pad_id is None: the tokenizer has no padding token; pass its eos_token_id"
+        )
+    if "floor" in objective.truncated.values() and objective.floor is None:
+        raise TrainingError(
+            "truncated episodes are worth the floor, and the objective has none; give it the lower "
+            "end of the environment's reward range: Objective(…, floor=-1.0)"
+        )
+    for trace in traces:
+        if trace.group is None:
+            raise TrainingError(
+                f"trace {trace.trace_id} is of no group, so there is nothing to compare it with; "
+                "ask for the rollouts of a task with one group, as group_requests does"
+            )
+    if grouped and len({trace.group for trace in traces}) == len(traces):
+        raise TrainingError(
+            "every episode is alone in its group, so there is nothing to compare it with; play "
+            "groups of at least 2, or pass grouped=False and use a baseline of your own"
+        )
+    turns = [turn for trace in traces for turn in trace.turns]
+    if turns and all(turn.prompt_ids is None for turn in turns):
+        raise TrainingError(
+            "no turn has token ids: the policy was asked in messages; give its endpoint "
+            "tokens=TokenPath(tokenizer=…)"
+        )

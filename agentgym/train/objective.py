@@ -12,8 +12,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.trace import Trace
 from agentgym.train.rows import TrainingRow, training_row
 
@@ -64,12 +65,24 @@ class Settled:
 
 @dataclass(frozen=True)
 class Objective:
-    """The rules that look at one episode alone."""
+    """The rules that look at one episode alone.
+
+    Raises:
+        ConfigError: If there is no such limit or choice.
+    """
 
     truncated: Mapping[CutBy, TruncatedAs] = field(default_factory=lambda: dict(TRUNCATED))
-    """By the limit that cut the episode."""
+    """By the limit that cut the episode; for limits left out, what `TRUNCATED` says."""
     floor: float | None = None
     """The lower end of the environment's reward range."""
+
+    def __post_init__(self) -> None:
+        for limit, choice in self.truncated.items():
+            if limit not in TRUNCATED:
+                raise ConfigError(unknown_name("limit", limit, TRUNCATED))
+            if choice not in get_args(TruncatedAs):
+                raise ConfigError(unknown_name("choice", choice, get_args(TruncatedAs)))
+        object.__setattr__(self, "truncated", {**TRUNCATED, **self.truncated})
 
     def settle(self, trace: Trace, *, filler_id: int, row: TrainingRow | None = None) -> Settled:
         """Decide what an episode is worth to the optimiser.

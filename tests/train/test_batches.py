@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.errors import TrainingError
+from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
 from agentgym.train.batches import group_requests, packed, padded
 from agentgym.train.objective import Objective
@@ -136,12 +136,43 @@ def test_batch_that_can_not_be_is_refused_with_the_remedy() -> None:
         padded([], pad_id=PAD)
     with pytest.raises(TrainingError, match="group_requests"):
         padded([trace_of(*ONE_TURN, group=None)], pad_id=PAD)
+    with pytest.raises(TrainingError, match="eos_token_id"):
+        padded(BATCH, pad_id=None)  # type: ignore[arg-type]  # as tokenizers have it
+    with pytest.raises(TrainingError, match="multiple_of"):
+        padded(BATCH, pad_id=PAD, multiple_of=0)
+    with pytest.raises(TrainingError, match="grouped=False"):
+        padded([trace_of(*ONE_TURN), trace_of(*ONE_TURN, group="h")], pad_id=PAD)
+    asked_in_messages = trace_of(*ONE_TURN).model_copy(
+        update={"turns": (Turn(index=0, message={"role": "assistant", "content": ""}),)}
+    )
+    with pytest.raises(TrainingError, match="TokenPath"):
+        padded([asked_in_messages] * 2, pad_id=PAD)
+    with pytest.raises(TrainingError, match="floor=-1"):
+        padded(BATCH, pad_id=PAD, objective=Objective(truncated={"time": "floor"}))
+    with pytest.raises(TrainingError, match="group_size=0"):
+        group_requests(["x"], group_size=0, seed=0)
+
+
+def test_choices_that_there_are_not_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'turns'"):
+        Objective(truncated={"turn": "mask"})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="did you mean 'mask'"):
+        Objective(truncated={"turns": "masked"})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="did you mean 'dr_grpo'"):
+        padded(BATCH, pad_id=PAD).advantages(algorithm="dr-grpo")  # type: ignore[arg-type]
+
+
+def test_choice_for_one_limit_leaves_the_others_as_they_are() -> None:
+    late = trace_of(*ONE_TURN, terminated=False, truncated=True, truncation_reason="time")
+    batch = padded([late, *BATCH], pad_id=PAD, objective=Objective(truncated={"turns": "mask"}))
+    assert np.isnan(batch.rewards[0])
 
 
 def test_requests_of_a_group_share_task_and_seed_and_differ_by_sample() -> None:
     requests = group_requests(["x", "y"], group_size=2, seed=3)
     assert [(r.task_id, r.sample) for r in requests] == [("x", 0), ("x", 1), ("y", 0), ("y", 1)]
     assert len({(r.group, r.seed) for r in requests}) == 2
+    assert requests[:2] == group_requests("x", group_size=2, seed=3)
     again = group_requests(["x", "y"], group_size=2, seed=4)
     assert not {r.group for r in requests} & {r.group for r in again}
 
@@ -149,7 +180,7 @@ def test_requests_of_a_group_share_task_and_seed_and_differ_by_sample() -> None:
 ids = st.lists(st.integers(1, 99), min_size=1, max_size=5)
 episodes = st.lists(
     st.tuples(st.lists(st.tuples(ids, ids), min_size=1, max_size=3), st.none() | st.floats(-1, 1)),
-    min_size=1,
+    min_size=2,
     max_size=4,
 )
 
