@@ -1,8 +1,8 @@
 """What a training run is, in one frozen record that a TOML file fills.
 
-A dozen fields say what is particular to training on an environment. Everything else about the
-optimisation is TRL's, set by TRL's own names in the table `[grpo]` and checked before anything is
-loaded.
+The fields say what is particular to training on an environment: what is played, in groups of what
+size, by a policy that is where, and what is kept and watched. Everything else about the optimisation
+is TRL's, set by TRL's own names in the table `[grpo]` and checked before anything is loaded.
 """
 
 from __future__ import annotations
@@ -11,51 +11,18 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.train.algorithms import Algorithm
+from agentgym.train.grpo_table import check_names
 from agentgym.train.lora import LoraSettings
 from agentgym.train.monitors import ALARMS, Thresholds
 from agentgym.train.objective import TRUNCATED, CutBy, TruncatedAs
 from agentgym.types import Finite, Record
-
-OWNED = {
-    "output_dir": "out",
-    "max_steps": "steps",
-    "num_train_epochs": "steps",
-    "per_device_train_batch_size": "micro_batch",
-    "gradient_accumulation_steps": "micro_batch",
-    "generation_batch_size": "tasks_per_step",
-    "num_generations": "group_size",
-    "learning_rate": "learning_rate",
-    "temperature": "temperature",
-    "vllm_max_model_length": "max_context",
-    "seed": "seed",
-    "data_seed": "seed",
-    "save_steps": "save_every",
-    "shuffle_dataset": "seed",
-}
-"""Names of GRPOConfig that a field of `TrainConfig` decides."""
-
-FIXED = {
-    "use_vllm": "rollouts come from vLLM",
-    "vllm_mode": "the field 'policy_servers' says where the policy is",
-    "vllm_server_base_url": "the field 'policy_servers' says where the policy is",
-    "vllm_server_host": "the field 'policy_servers' says where the policy is",
-    "vllm_server_port": "the field 'policy_servers' says where the policy is",
-    "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
-    "mask_truncated_completions": "the field 'truncated' says what becomes of such episodes",
-    "top_p": "the trainer's log-probabilities know only the temperature",
-    "top_k": "the trainer's log-probabilities know only the temperature",
-    "min_p": "the trainer's log-probabilities know only the temperature",
-    "repetition_penalty": "the trainer's log-probabilities know only the temperature",
-    "generation_kwargs": "the trainer's log-probabilities know only the temperature",
-    "vllm_structured_outputs_regex": "the trainer's log-probabilities know only the temperature",
-}
-"""Names of GRPOConfig that can't be set here, and why."""
 
 
 class TrainConfig(Record):
@@ -114,6 +81,9 @@ class TrainConfig(Record):
     """Of sampling, and of the log-probabilities trained on."""
     max_turn_tokens: int = Field(default=256, ge=1)
     """Tokens the policy may sample per turn."""
+    max_episode_tokens: int | None = Field(default=None, ge=1)
+    """Tokens the policy may sample per episode, whatever the environment says in between; at the
+    limit the episode is truncated (`tokens`). None is no limit but `max_context`."""
     max_context: int | None = Field(default=None, ge=16)
     """Tokens of a whole episode; longer ones are truncated (`context`). None is the model's own
     limit, at most 4096."""
@@ -145,12 +115,23 @@ class TrainConfig(Record):
     @field_validator("grpo")
     @classmethod
     def _leaves_ours_alone(cls, grpo: dict[str, Any]) -> dict[str, Any]:
-        for name in grpo:
-            if name in OWNED:
-                raise ValueError(f"{name} is set by the field {OWNED[name]!r}")
-            if name in FIXED:
-                raise ValueError(f"{name} can't be set: {FIXED[name]}")
+        check_names(grpo)
         return grpo
+
+    @field_validator("truncated", mode="before")
+    @classmethod
+    def _for_all_limits_or_by_limit(cls, rules: Any) -> Any:
+        for limit, choice in rules.items() if isinstance(rules, Mapping) else [(None, rules)]:
+            if limit is not None and limit not in TRUNCATED:
+                raise ValueError(unknown_name("limit", str(limit), TRUNCATED))
+            if choice not in get_args(TruncatedAs):
+                raise ValueError(unknown_name("choice", str(choice), get_args(TruncatedAs)))
+        return rules
+
+    @field_validator("stop_on", mode="before")
+    @classmethod
+    def _one_alarm_is_a_list(cls, names: Any) -> Any:
+        return (names,) if isinstance(names, str) else names
 
     @field_validator("stop_on")
     @classmethod
@@ -226,16 +207,19 @@ def read_config(values: Mapping[str, Any], *, source: str = "the training config
     try:
         return TrainConfig.model_validate(dict(values))
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, fault['loc']))}: "
-            + (
-                "is missing"
-                if fault["type"] == "missing"
-                else f"{fault['msg'].removeprefix('Value error, ')}, got {fault['input']!r}"
-            )
-            for fault in error.errors(include_url=False)
-        ]
+        faults = [_fault(fault) for fault in error.errors(include_url=False)]
         raise ConfigError(f"{source}: {'; '.join(faults)}") from error
+
+
+def _fault(fault: ErrorDetails) -> str:
+    """What pydantic found wrong, as the settings are named."""
+    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    if fault["type"] == "missing":
+        return f"{where}: is missing"
+    if fault["type"] == "value_error":  # of our own, with all there is to say
+        said = fault["msg"].removeprefix("Value error, ")
+        return f"{where}: {said}" if where else said
+    return f"{where}: {fault['msg']}, got {fault['input']!r}"
 
 
 def load_config(
@@ -282,7 +266,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _apply(values: dict[str, Any], setting: str) -> None:
     key, separator, text = setting.partition("=")
-    if not separator or not key.strip():
+    if not separator or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"--set takes key=value, got {setting!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]

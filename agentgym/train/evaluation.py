@@ -135,6 +135,7 @@ def evaluate(
     samples: int = 1,
     seed: int = 0,
     max_turn_tokens: int = 256,
+    max_episode_tokens: int | None = None,
     traces: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> list[Trace]:
@@ -148,6 +149,7 @@ def evaluate(
         samples: Episodes per task.
         seed: Fixes every sampling seed.
         max_turn_tokens: Tokens the policy may sample per turn.
+        max_episode_tokens: And per episode; None is no limit.
         traces: File that takes the traces.
         progress: See `agentgym.rollout.Engine`.
     """
@@ -169,7 +171,12 @@ def evaluate(
         env_id,
         env_kwargs=dict(env_kwargs or {}),
         sampling=SamplingParams(temperature=trainer.temperature, max_tokens=max_turn_tokens),
-        limits=Limits(concurrency=256, init_concurrency=64, eval_concurrency=256),
+        limits=Limits(
+            concurrency=256,
+            init_concurrency=64,
+            eval_concurrency=256,
+            max_episode_tokens=max_episode_tokens,
+        ),
         writer=writer,
         progress=progress,
         policy_name=trainer.model.name_or_path,

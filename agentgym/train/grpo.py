@@ -150,6 +150,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         config.env,
         env_kwargs=env_kwargs,
         max_turn_tokens=config.max_turn_tokens,
+        max_episode_tokens=config.max_episode_tokens,
         seed=config.seed,
         traces=config.out,
         check_every=config.check_every,

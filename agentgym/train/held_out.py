@@ -180,6 +180,7 @@ class HeldOut(TrainerCallback):
                 samples=config.eval_samples,
                 seed=derived_seed(config.seed, "held out"),
                 max_turn_tokens=config.max_turn_tokens,
+                max_episode_tokens=config.max_episode_tokens,
                 traces=traces_file,
             )
         if processes > 1:

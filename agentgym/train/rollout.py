@@ -59,6 +59,7 @@ def rollout_func(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     max_turn_tokens: int = 256,
+    max_episode_tokens: int | None = None,
     seed: int = 0,
     traces: Path | None = None,
     check_every: int = 10,
@@ -78,10 +79,12 @@ def rollout_func(
         env_id: Environment id.
         env_kwargs: Its parameters.
         max_turn_tokens: Tokens the policy may sample per turn.
+        max_episode_tokens: And per episode, where `limits` doesn't say; None is no limit.
         seed: Fixes every task seed and sampling seed, together with the training step.
         traces: Folder for the traces, one file per training step; None keeps none.
         check_every: Steps between checks that the sampler has the trainer's weights.
-        limits: Concurrency and deadlines of the engine; by default all episodes run at once.
+        limits: Concurrency, deadlines and budgets of the engine; by default all episodes run at
+            once.
         template_kwargs: For the chat template.
         seeded_sampling: Whether each request gets a seed of its own; see `ColocatedClient`.
         truncated: What an episode is to the optimiser, by the limit that cut it; see `TrainConfig`.
@@ -96,6 +99,7 @@ def rollout_func(
         env_id,
         env_kwargs=dict(env_kwargs or {}),
         max_turn_tokens=max_turn_tokens,
+        max_episode_tokens=max_episode_tokens,
         seed=seed,
         traces=traces,
         check_every=check_every,
@@ -126,6 +130,7 @@ class Rollout:
         truncated: Mapping[CutBy, TruncatedAs] = TRUNCATED,
         refill_rounds: int = 0,
         refill_tasks: Sequence[str] = (),
+        max_episode_tokens: int | None = None,
     ) -> None:
         self.env_id = env_id
         self.env_kwargs = env_kwargs
@@ -140,6 +145,7 @@ class Rollout:
         self.keep_traces_every = 1
         """Traces are kept of every so many steps; of the others none."""
         self._max_turn_tokens = max_turn_tokens
+        self._max_episode_tokens = max_episode_tokens
         self._seed = seed
         self._traces = traces
         self._check_every = check_every
@@ -382,7 +388,12 @@ class Rollout:
             env_kwargs=self.env_kwargs,
             sampling=_sampling(trainer, self._max_turn_tokens),
             limits=self._limits
-            or Limits(concurrency=episodes, init_concurrency=episodes, eval_concurrency=episodes),
+            or Limits(
+                concurrency=episodes,
+                init_concurrency=episodes,
+                eval_concurrency=episodes,
+                max_episode_tokens=self._max_episode_tokens,
+            ),
             writer=self._sink,
             progress=self.progress,
             policy_name=trainer.model.name_or_path,

@@ -98,11 +98,12 @@ def test_score_is_correctness_and_not_the_training_reward(tmp_path: Path) -> Non
 
 
 def test_same_tasks_and_seed_every_time(tmp_path: Path) -> None:
-    run = Run(config_of(tmp_path, eval_samples=2), dict.fromkeys(range(7), 0.5))
+    config = config_of(tmp_path, eval_samples=2, max_episode_tokens=99)
+    run = Run(config, dict.fromkeys(range(7), 0.5))
     run.go(0, 6)
     kept = [{k: v for k, v in options.items() if k != "traces"} for options in run.played]
     assert all(options == kept[0] for options in kept)
-    assert kept[0]["samples"] == 2
+    assert (kept[0]["samples"], kept[0]["max_episode_tokens"]) == (2, 99)
     assert len({options["traces"] for options in run.played}) == 4
 
 
