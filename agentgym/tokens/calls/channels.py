@@ -7,11 +7,11 @@ A header says whom the message is for; thoughts, calls and the answer are messag
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agentgym.tokens.calls.invoke import atem
 from agentgym.tokens.calls.json_calls import json_arguments
-from agentgym.tokens.calls.reading import TAG, ReadCall, Reading, repaired, unreadable
+from agentgym.tokens.calls.reading import TAG, ReadCall, Reading, repaired, told, unreadable
 from agentgym.types import ToolSpec
 
 _START, _MESSAGE = "<|start|>", "<|message|>"
@@ -39,17 +39,21 @@ class Harmony:
         thoughts: list[str] = []
         calls: list[ReadCall] = []
         for header, body in _messages(text):
-            channel, to = _CHANNEL.search(header), _TO.search(header)
+            to = _TO.search(header)
             if body is None:
                 _unaddressed(header, contents, calls)
             elif to is not None:
                 name = to.group(1).removeprefix("functions.")
                 calls.append(json_arguments(body, 0, _BORDER, name)[0])
-            elif channel is not None and channel.group(1) == "analysis":
+            elif _channel(header) == "analysis":
                 thoughts.append(body)
             else:
                 contents.append(body)
         return _reading(contents, thoughts, calls)
+
+    def prose(self, text: str) -> Reading:
+        """Read a reply that can call nothing; see `CallFormat`."""
+        return _prose(text, lambda header: _channel(header) == "analysis")
 
 
 class Muse:
@@ -66,8 +70,7 @@ class Muse:
         thoughts: list[str] = []
         calls: list[ReadCall] = []
         for header, body in _messages(text):
-            to = _TO.search(header)
-            recipient = to.group(1) if to else "user"
+            recipient = _recipient(header)
             if body is None:
                 _unaddressed(header, contents, calls)
             elif recipient == "self":
@@ -81,6 +84,30 @@ class Muse:
                 elif not read.calls:
                     calls.append(unreadable(f"{recipient} {body}"))
         return _reading(contents, thoughts, calls)
+
+    def prose(self, text: str) -> Reading:
+        """Read a reply that can call nothing; see `CallFormat`."""
+        return _prose(text, lambda header: _recipient(header) == "self")
+
+
+def _channel(header: str) -> str | None:
+    found = _CHANNEL.search(header)
+    return found.group(1) if found else None
+
+
+def _recipient(header: str) -> str:
+    to = _TO.search(header)
+    return to.group(1) if to else "user"
+
+
+def _prose(text: str, thinks: Callable[[str], bool]) -> Reading:
+    """The messages' texts, whomever they are for, but for those to the model itself."""
+    contents: list[str] = []
+    thoughts: list[str] = []
+    for header, body in _messages(text):
+        kept = thoughts if body is not None and thinks(header) else contents
+        kept.append(header if body is None else body)
+    return told("\n".join(contents), thoughts)
 
 
 def _messages(text: str) -> list[tuple[str, str | None]]:

@@ -10,9 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentgym.tokens.calls.families import format_of
-from agentgym.tokens.calls.reading import TAG, CallFormat, Reading
+from agentgym.tokens.calls.reading import TAG, CallFormat, Reading, without_thoughts
 from agentgym.types import Message, ToolSpec
 
+_THINK = ("<think>", "</think>")
+"""What opens and closes the reasoning of a model whose template renders no calls."""
 _OPENING = 32
 """Ids at a prompt's end that may open the reasoning; an assistant's header is shorter."""
 
@@ -60,25 +62,25 @@ class CallReader:
         ids = list(sampled)
         while ids and ids[-1] in self._stop_ids:
             ids.pop()
-        if self.format is None or not tools:
-            return Reading(self._decoded(ids, skip=True))
-        text = self._text(ids, self.format)
-        opened, closed = self.format.think
+        text = self._text(ids)
+        opened, closed = self.format.think if self.format else _THINK
         if opened and opened not in text:
-            tail = self._text(prompt[-_OPENING:], self.format)
+            tail = self._text(prompt[-_OPENING:])
             if tail.rfind(opened) > tail.rfind(closed):
                 text = opened + text
-        return self.format.read(text, tools)
+        if self.format is None:
+            return without_thoughts(text, opened, closed)
+        return self.format.read(text, tools) if tools else self.format.prose(text)
 
-    def _text(self, ids: Sequence[int], calls: CallFormat) -> str:
-        kept = [i for i in ids if i not in self._special or _matters(self._special[i], calls)]
-        return self._decoded(kept, skip=False)
-
-    def _decoded(self, ids: Sequence[int], *, skip: bool) -> str:
+    def _text(self, ids: Sequence[int]) -> str:
+        kept = [i for i in ids if i not in self._special or self._is_kept(self._special[i])]
         text: str = self._tokenizer.decode(
-            list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False
+            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return text
+
+    def _is_kept(self, token: str) -> bool:
+        return token in _THINK if self.format is None else _matters(token, self.format)
 
     def _without(self, text: str, calls: CallFormat) -> str:
         """A rendered text without the control tokens that mean nothing to a reader."""

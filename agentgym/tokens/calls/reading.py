@@ -96,6 +96,44 @@ class CallFormat(Protocol):
         """
         ...
 
+    def prose(self, text: str) -> Reading:
+        """Read a reply where nothing can be called: text is text, and only thoughts are apart.
+
+        Args:
+            text: As for `read`.
+        """
+        ...
+
+
+def without_thoughts(text: str, opens: str, closes: str) -> Reading:
+    """What a reply says and what it thinks, both as they are written.
+
+    Args:
+        text: As for `CallFormat.read`; thoughts that end without having begun began in the prompt.
+        opens: What opens the reasoning.
+        closes: What closes it; reasoning that never ends is all there is.
+    """
+    parts: list[str] = []
+    thoughts: list[str] = []
+    if not 0 <= text.find(opens) < text.find(closes):
+        before, closed, rest = text.partition(closes)
+        if closed:
+            thoughts.append(before)
+            text = rest
+    while text:
+        said, opened, text = text.partition(opens)
+        parts.append(said)
+        if opened:
+            thought, _, text = text.partition(closes)
+            thoughts.append(thought)
+    return told("".join(parts), thoughts)
+
+
+def told(content: str, thoughts: Sequence[str]) -> Reading:
+    """A reading without calls."""
+    reasoning = "\n".join(found for part in thoughts if (found := part.strip()))
+    return Reading(content.strip() if thoughts else content, reasoning or None)
+
 
 def unreadable(text: str) -> ReadCall:
     """The call that stands for text that can't be read."""

@@ -15,6 +15,7 @@ from agentgym.tokens.calls.reading import (
     repaired,
     tool_names,
     unreadable,
+    without_thoughts,
 )
 from agentgym.types import ToolSpec
 
@@ -78,6 +79,10 @@ class TaggedFormat(ABC):
             content = content.strip()
         reasoning = "\n".join(found for part in thoughts if (found := part.strip()))
         return Reading(content, reasoning or None, tuple(calls))
+
+    def prose(self, text: str) -> Reading:
+        """Read a reply that can call nothing; see `CallFormat`."""
+        return without_thoughts(text, *self.think)
 
     def _without_tags(
         self, content: str, calls: list[ReadCall], tools: Sequence[ToolSpec]
