@@ -64,6 +64,7 @@ def step(model: Any, optimizer: torch.optim.Optimizer, batch: PaddedBatch) -> fl
     mask = torch.from_numpy(batch.mask[:, 1:])
     old = torch.from_numpy(batch.logprobs[:, 1:])
     worth = torch.from_numpy(batch.advantages()).float()[:, None]
+    count = mask.sum().clamp(min=1)  # where all episodes are masked there is nothing to learn
     gap = 0.0
     for rows in torch.arange(len(mask)).split(MICRO_BATCH):
         ids = torch.from_numpy(batch.ids)[rows]
@@ -75,7 +76,7 @@ def step(model: Any, optimizer: torch.optim.Optimizer, batch: PaddedBatch) -> fl
         ratio = torch.exp(change)
         clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
         gain = torch.minimum(ratio * worth[rows], clipped * worth[rows])
-        (-(gain * mask[rows]).sum() / mask.sum()).backward()
+        (-(gain * mask[rows]).sum() / count).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
