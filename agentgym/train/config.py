@@ -1,8 +1,9 @@
 """What a training run is, in one frozen record that a TOML file fills.
 
 The fields say what is particular to training on an environment: what is played, in groups of what
-size, by a policy that is where, and what is kept and watched. Everything else about the optimisation
-is TRL's, set by TRL's own names in the table `[grpo]` and checked before anything is loaded.
+size, by a policy that is where, and what is kept and watched. Everything else about the
+optimisation is TRL's, set by TRL's own names in the table `[grpo]` and checked before anything is
+loaded.
 """
 
 from __future__ import annotations

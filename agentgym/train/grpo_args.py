@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from agentgym.errors import ConfigError, unknown_name
+from agentgym.errors import ConfigError
 from agentgym.train.algorithms import preset
 from agentgym.train.config import TrainConfig
+from agentgym.train.grpo_table import check_value
 
 DEFAULT_CONTEXT = 4096
 """Tokens of an episode where the config names no limit and the model's own isn't smaller."""
@@ -31,7 +33,8 @@ def grpo_config(config: TrainConfig) -> Any:
         "logging_steps": 1,
         "save_total_limit": 2,
         "bf16": not on_cpu,
-        # The constant by which `dr_grpo` divides; nothing else reads it: turns have their own cap.
+        # The constant by which `dr_grpo` divides, once the model's own limit is known, too
+        # (`make_trainer`); nothing else reads it: turns have their own cap.
         "max_completion_length": config.max_context or DEFAULT_CONTEXT,
     }
     if on_cpu:
@@ -42,11 +45,22 @@ def grpo_config(config: TrainConfig) -> Any:
             "model_init_kwargs": {"dtype": "float32"},
             "gradient_checkpointing": False,
         }
+        if isinstance(theirs.get("model_init_kwargs"), dict):  # one more need not name the dtype
+            theirs["model_init_kwargs"] = {"dtype": "float32", **theirs["model_init_kwargs"]}
+    ours = settled_by_the_run(config, processes=processes)
+    try:
+        return GRPOConfig(**{**defaults, **preset(config.algorithm, theirs), **theirs, **ours})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
+
+
+def settled_by_the_run(config: TrainConfig, *, processes: int) -> dict[str, Any]:
+    """The settings that the fields decide, by TRL's names; `[grpo]` has no word on them."""
     # An episode's row ends with its last sampled token, so TRL's "truncated" means what it says,
     # but such rows stay in (mask_truncated_completions): what a cut is worth, the gates say.
     # The importance-sampling correction stays at TRL's default; its ratios are 1 up to rounding as
     # long as the sampler has the trainer's weights.
-    ours: dict[str, Any] = {
+    return {
         "output_dir": str(config.out),
         "max_steps": config.steps,
         "per_device_train_batch_size": config.micro_batch or config.group_size,
@@ -63,20 +77,6 @@ def grpo_config(config: TrainConfig) -> Any:
         "vllm_mode": "server" if config.policy_servers else "colocate",
         "disable_tqdm": True,
     }
-    try:
-        return GRPOConfig(**{**defaults, **preset(config.algorithm, theirs), **theirs, **ours})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
-
-
-_CHOICES = {
-    "loss_type": ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
-    "importance_sampling_level": ("token", "sequence"),
-    "vllm_importance_sampling_mode": (
-        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask",
-    ),
-}  # fmt: skip
-"""Values that TRL 1.16 itself only looks at in the middle of the first step."""
 
 
 def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]:
@@ -86,10 +86,7 @@ def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]
     checked = {}
     for name, value in table.items():
         if name not in known:
-            raise ConfigError(f"[grpo]: {unknown_name('field', name, sorted(known))}")
-        choices = _CHOICES.get(name)
-        if choices is not None and value not in choices:
-            raise ConfigError(f"[grpo]: {name} is one of {', '.join(choices)}, got {value!r}")
+            raise ConfigError(f"[grpo]: {_unknown(name, known)}")
         try:
             checked[name] = TypeAdapter(hints[name]).validate_python(value)
         except ValidationError as error:
@@ -97,4 +94,11 @@ def _checked_table(table: Mapping[str, Any], grpo_config: Any) -> dict[str, Any]
             raise ConfigError(f"[grpo]: {name}: {fault['msg']}, got {value!r}") from error
         except PydanticSchemaGenerationError:  # a class of TRL's own; its constructor checks it
             checked[name] = value
+        check_value(name, value)
     return checked
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "trl.GRPOConfig's documentation lists them"
+    return f"unknown field {name!r}; {hint}"

@@ -10,6 +10,7 @@ from agentgym.errors import ConfigError
 from agentgym.testing.envs import CounterEnv
 from agentgym.train.config import TrainConfig, load_config, read_config
 from agentgym.train.files import CONFIG_FILE
+from agentgym.train.grpo_table import FIXED, OWNED, check_value
 
 BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
 
@@ -39,6 +40,16 @@ def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
         ({"grpo": {"num_generations": 4}}, "set by the field 'group_size'"),
         ({"grpo": {"top_p": 0.9}}, "can't be set"),
         ({"grpo": {"mask_truncated_completions": True}}, "the field 'truncated'"),
+        ({"grpo": {"max_completion_length": 512}}, "'max_turn_tokens' caps a turn"),
+        ({"grpo": {"save_strategy": "no"}}, "set by the field 'save_every'"),
+        ({"grpo": {"steps_per_generation": 3}}, "set by the field 'tasks_per_step'"),
+        ({"grpo": {"reward_weights": [2.0]}}, "there is one reward"),
+        ({"grpo": {"eval_strategy": "steps"}}, "set by the field 'eval_every'"),
+        ({"grpo": {"resume_from_checkpoint": "x"}}, "--resume continues"),
+        ({"truncated": "msk"}, "truncated: unknown choice 'msk'; did you mean 'mask'"),
+        ({"truncated": {"turn": "mask"}}, "truncated: unknown limit 'turn'; did you mean 'turns'"),
+        ({"stop_on": "nosignal"}, "stop_on: unknown alarm 'nosignal'; did you mean 'no_signal'.$"),
+        ({"learning_rate": float("inf")}, "learning_rate: must be finite, got inf$"),
     ],
 )
 def test_bad_value_is_one_line_with_the_remedy(values: dict[str, object], message: str) -> None:
@@ -53,7 +64,7 @@ SERVED = {"policy_servers": ["http://gpu1:8000"], "sync_folder": "/shared"}
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"policy_servers": ["http://gpu1:8000"]}, "needs sync_folder"),
+        ({"policy_servers": ["http://gpu1:8000"]}, "config: sync=.folder. needs .* servers share$"),
         ({**SERVED, "sync": "lora"}, "lora.rank"),
         ({**SERVED, "sync": "ncl"}, "'folder', 'lora' or 'nccl'"),
         ({"service": "http://rollouts:8800"}, "--policy-server"),
@@ -106,8 +117,9 @@ def test_the_record_of_a_run_is_a_config(tmp_path: Path) -> None:
 
 
 def test_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="key=value"):
-        load_config(None, settings=["steps"])
+    for setting in ("steps", "=3", "grpo.=3"):
+        with pytest.raises(ConfigError, match="key=value"):
+            load_config(None, settings=[setting])
     with pytest.raises(ConfigError, match="not a table"):
         load_config(None, settings=["env=x", "env.y=1"])
     with pytest.raises(ConfigError, match="--set stepz=3: unknown field 'stepz'; did you mean"):
@@ -143,3 +155,29 @@ def test_roles_give_the_environment_its_models(
     env_kwargs = grpo.training_kwargs(config)
     assert list(env_kwargs) == ["simulator"]
     assert env_kwargs["simulator"].role == "simulator"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("beta", -1.0, "beta is at least 0, got -1.0"),
+        ("beta", float("nan"), "beta is at least 0, got nan"),
+        ("adam_beta1", float("nan"), "adam_beta1 is a number, got nan"),
+        ("num_iterations", 0, "num_iterations is at least 1"),
+        ("top_entropy_quantile", 2.0, "top_entropy_quantile is from 0 to 1"),
+        ("scale_rewards", "batches", "scale_rewards is one of group, batch, none, got 'batches'"),
+        ("loss_type", "ppo", "loss_type is one of grpo"),
+    ],
+)
+def test_values_that_would_fail_in_the_first_step_are_refused(
+    name: str, value: object, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_value(name, value)
+
+
+def test_settings_that_a_run_makes_itself_cannot_be_set_beside_it() -> None:
+    """Else the table would name them in vain."""
+    args = pytest.importorskip("agentgym.train.grpo_args")
+    ours = args.settled_by_the_run(read_config(BASE), processes=1)
+    assert not ours.keys() - OWNED.keys() - FIXED.keys()

@@ -43,8 +43,8 @@ def importance_ratio(history: RunHistory) -> Iterator[Alarm]:
             f"{seen.high:.2f}; 1 is on-policy)",
             cause="episodes come from another policy than the one that is trained, so the "
             "correction throws much of them away",
-            change="fewer updates per rollout (grpo.num_iterations = 1, "
-            "grpo.steps_per_generation), fresher weights, the same dtype on both sides",
+            change="fewer updates per rollout (grpo.num_iterations = 1), fresher weights, the same "
+            "dtype on both sides",
             numbers={"ratio": seen.mean, "low": seen.low, "high": seen.high},
         )
 
