@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from agentgym.tokens.direct import DirectTokenizer
+
+_CHARACTERS = 8
+"""Characters per token that are looked at to see whether a text is too long; few texts have more."""
+_EDGE = 256
+"""Ids by which the beginning of a text may have more than it has as part of the whole."""
 _MARKUP = re.compile(r"[<\[｜|].*[>\]｜|]", re.DOTALL)
 
 
@@ -27,7 +33,7 @@ class ControlText:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self._direct = DirectTokenizer(tokenizer)
         added = tokenizer.added_tokens_decoder
         control = {
             token.content: number
@@ -43,6 +49,8 @@ class ControlText:
         self._slot = f"q{nonce}q{{}}q{nonce}q"
         self._slots = re.compile(f"q{nonce}q(\\d+)q{nonce}q")
         self._anchor = self._find_anchor(added)
+        self._normalized = _normalizer_of(tokenizer, added)
+        self._cut: dict[str, list[int]] = {}
 
     def hide(self, value: Any, hidden: list[str]) -> Any:
         """Replace control tokens' texts in a message, or any part of one, by placeholders.
@@ -52,6 +60,7 @@ class ControlText:
             hidden: Takes the texts, in the order of their placeholders.
         """
         if isinstance(value, str):
+            value = self._as_it_is_read(value)
             return self._texts.sub(lambda found: self._hide_one(found.group(), hidden), value)
         if isinstance(value, dict):
             return {self.hide(key, hidden): self.hide(each, hidden) for key, each in value.items()}
@@ -64,20 +73,36 @@ class ControlText:
         text = _encodable(text)
         if not hidden:
             return self._ids(text)
-        ids: list[int] = []
-        for position, piece in enumerate(self._slots.split(text)):
-            if position % 2:
-                ids += self._as_text(hidden[int(piece)])
-            elif piece:
-                ids += self._ids_within(piece) if position else self._ids(piece)
+        first, *rest = self._slots.split(text)
+        ids = self._ids(first) if first else []
+        for slot, piece in zip(rest[::2], self._all_within(rest[1::2]), strict=True):
+            ids += self._as_text(hidden[int(slot)])
+            ids += piece
         return ids
+
+    def exceeds(self, text: str, hidden: Sequence[str], most: int) -> bool:
+        """Whether a text surely has more ids, found out from as little of it as possible.
+
+        A page of a megabyte would hold up everybody else while it is encoded, and then not fit.
+
+        Args:
+            text: As for `encode`.
+            hidden: As for `encode`.
+            most: How many it may have; True is certain, False is not.
+        """
+        size = _CHARACTERS * max(most, _EDGE)
+        while size < len(text):
+            if len(self.encode(text[:size], hidden)) > most + _EDGE:
+                return True
+            size *= 4
+        return False
 
     def _hide_one(self, text: str, hidden: list[str]) -> str:
         hidden.append(text)
         return self._slot.format(len(hidden) - 1)
 
     def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._direct.encode(text)
 
     def _ids_within(self, text: str) -> list[int]:
         """Ids of a text in the middle: some tokenizers put a space before a first word."""
@@ -85,11 +110,32 @@ class ControlText:
             return self._ids(text)
         return self._ids(self._anchor + text)[1:]
 
+    def _all_within(self, texts: Sequence[str]) -> Iterable[list[int]]:
+        """The same for many texts at once; a call for each would take far longer."""
+        anchor, skipped = (self._anchor, 1) if self._anchor else ("", 0)
+        if not any(texts):
+            return [[] for _ in texts]
+        found = self._tokenizer([anchor + text for text in texts], add_special_tokens=False)
+        return (list(ids[skipped:]) for ids in found["input_ids"])
+
+    def _as_it_is_read(self, text: str) -> str:
+        """The text; normalized where a control token only then stands in it."""
+        if self._normalized is None:
+            return text
+        read: str = self._normalized(text)
+        is_same = self._texts.findall(read) == self._texts.findall(text)
+        return text if is_same else read
+
     def _as_text(self, token: str) -> list[int]:
         """Ids of a control token's text, none of them a control token.
 
         Cut in two it isn't recognised; a token whose halves are tokens is cut elsewhere.
         """
+        if token not in self._cut:
+            self._cut[token] = self._cut_up(token)
+        return self._cut[token]
+
+    def _cut_up(self, token: str) -> list[int]:
         for cut in (max(1, len(token) // 2), *range(1, len(token))):
             ids = self._ids_within(token[:cut]) + self._ids_within(token[cut:])
             if self.ids.isdisjoint(ids):
@@ -107,6 +153,19 @@ class ControlText:
             ):
                 return str(token.content)
         return None
+
+
+def _normalizer_of(tokenizer: Any, added: dict[int, Any]) -> Callable[[str], str] | None:
+    """What rewrites a text before control tokens are looked for in it; None if nothing does.
+
+    Where tokens are `normalized`, a tokenizer with NFKC finds one in letters of double width.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = getattr(backend, "normalizer", None)
+    if normalizer is None or not any(token.normalized for token in added.values()):
+        return None
+    found: Callable[[str], str] = normalizer.normalize_str
+    return found
 
 
 def _encodable(text: str) -> str:

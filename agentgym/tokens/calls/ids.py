@@ -11,6 +11,7 @@ from typing import Any
 
 from agentgym.tokens.calls.families import format_of
 from agentgym.tokens.calls.reading import TAG, CallFormat, Reading, without_thoughts
+from agentgym.tokens.direct import DirectTokenizer
 from agentgym.types import Message, ToolSpec
 
 _THINK = ("<think>", "</think>")
@@ -31,7 +32,7 @@ class CallReader:
     def __init__(
         self, tokenizer: Any, *, stop_ids: Collection[int], template_kwargs: Mapping[str, Any]
     ) -> None:
-        self._tokenizer = tokenizer
+        self._direct = DirectTokenizer(tokenizer)
         self._stop_ids = frozenset(stop_ids)
         added = tokenizer.added_tokens_decoder.items()
         self._special = {i: token.content for i, token in added if token.special}
@@ -74,10 +75,7 @@ class CallReader:
 
     def _text(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self._special or self._is_kept(self._special[i])]
-        text: str = self._tokenizer.decode(
-            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text
+        return self._direct.decode(kept)
 
     def _is_kept(self, token: str) -> bool:
         return token in _THINK if self.format is None else _matters(token, self.format)
