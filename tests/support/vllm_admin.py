@@ -148,7 +148,9 @@ class AdminServer(LoopbackServer):
         return web.Response()
 
     async def _models(self, request, body):
-        return web.json_response({"data": [{"id": id_} for id_ in (self.name, *self.adapters)]})
+        loaded = self.adapters.items()
+        adapters = [{"id": id_, "root": path, "parent": self.name} for id_, path in loaded]
+        return web.json_response({"data": [{"id": self.name, "parent": None}, *adapters]})
 
     async def _server_info(self, request, body):
         return web.json_response({"vllm_config": self.config})

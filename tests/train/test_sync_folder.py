@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,6 +20,8 @@ from agentgym.client import Endpoint, SamplingParams
 from agentgym.clients import BalancedClient
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.train.sync import ClientListener, FolderSync, Weights, fleet
+from agentgym.train.sync.checkpoint import write_weights
+from agentgym.train.sync.claim import LOCK
 from tests.support.vllm_admin import DIE, HANG, START, AdminServer
 
 USER = [{"role": "user", "content": "the same prompt every time"}]
@@ -149,6 +153,24 @@ def test_a_reset_that_never_happens_ends_the_run_if_there_is_no_other_server(
     assert server.paused  # so that nobody is answered with blocks of the old weights
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/server_info", "/is_paused", "/weight_info"])
+@pytest.mark.parametrize("body", [{}, [], None, "hello", {"data": [1], "vllm_config": [1]}])
+def test_what_is_no_answer_of_a_vllm_server_is_one_line(tmp_path, path, body):
+    with AdminServer() as server:
+        server.faults[path] = [(200, body)] * 9
+        sync = FolderSync(tmp_path / "shared", retry_pause_s=0)
+
+        def whole() -> None:
+            sync.check([server.endpoint])
+            sync.push(weights(), version="7")
+
+        with pytest.raises(TrainingError, match="vLLM") as caught:
+            whole()
+        sync.close()
+    assert server.root in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("body", [{"results": []}, {"results": ["no"]}, {}, None])
 def test_a_load_whose_answer_is_not_that_it_loaded_is_a_failed_one(tmp_path, body):
     with AdminServer() as server:
@@ -228,7 +250,8 @@ def test_a_server_that_came_back_with_its_first_weights_is_stale(tmp_path):
         assert not sync.stale()  # nothing was pushed yet
         sync.push(weights(), version="7")
         server.restart()
-        assert sync.stale() == {server.root: f"{server.root} has weights 'default'"}
+        assert list(sync.stale()) == [server.root]
+        assert "was started anew" in sync.stale()[server.root]
         server.dead = True
         assert "no connection" in sync.stale()[server.root]
 
@@ -409,7 +432,7 @@ def test_old_versions_are_deleted_and_close_leaves_nothing(tmp_path):
         (shared / "mine").mkdir()
         sync.push(weights(), version="7")
         sync.push(weights(), version="8")
-        assert sorted(path.name for path in shared.iterdir()) == ["8", "mine"]
+        assert sorted(path.name for path in shared.iterdir()) == [LOCK, "8", "mine"]
         sync.close()
         assert [path.name for path in shared.iterdir()] == ["mine"]
         assert server.paused is None
@@ -418,8 +441,93 @@ def test_old_versions_are_deleted_and_close_leaves_nothing(tmp_path):
 def test_versions_of_a_run_that_crashed_are_deleted_at_the_next_start(tmp_path):
     with AdminServer() as server:
         folder_sync(tmp_path, [server]).push(weights(), version="7")
-        folder_sync(tmp_path, [server])
+        sync = folder_sync(tmp_path, [server])
+        assert [path.name for path in (tmp_path / "shared").iterdir()] == [LOCK]
+        sync.push(weights(), version="8")  # over the other's weights, as they were at the start
+        sync.close()
     assert not list((tmp_path / "shared").iterdir())
+
+
+# --- two runs -------------------------------------------------------------------------------------
+
+
+def test_folder_of_a_run_that_goes_on_is_refused_and_left_alone(tmp_path):
+    shared = tmp_path / "shared"
+    program = (
+        "import sys; from pathlib import Path; from agentgym.train.sync.claim import FolderClaim\n"
+        "FolderClaim(Path(sys.argv[1])).take(); print('taken', flush=True); sys.stdin.read()"
+    )
+    shared.mkdir()
+    with AdminServer() as server:
+        other = subprocess.Popen(
+            [sys.executable, "-c", program, str(shared)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"taken\n"
+            write_weights(shared, "theirs", weights().tensors())
+            sync = FolderSync(shared)
+            with pytest.raises(TrainingError, match=f"process {other.pid} on .* goes on") as caught:
+                sync.check([server.endpoint])
+            sync.close()
+            assert (shared / "theirs").exists()
+            other.kill()
+        sync.check([server.endpoint])  # its lock died with it
+        assert not (shared / "theirs").exists()
+        sync.close()
+    assert "\n" not in str(caught.value)
+
+
+def test_run_whose_folder_was_taken_over_writes_and_deletes_nothing_more(tmp_path):
+    with AdminServer() as server:
+        first = folder_sync(tmp_path, [server])
+        second = folder_sync(tmp_path, [server])
+        second.push(weights(), version="7")
+        with pytest.raises(TrainingError, match="taken over"):
+            first.push(weights(), version="8")
+        first.close()
+        assert (tmp_path / "shared" / "7").exists()
+        second.close()
+
+
+def test_server_to_which_another_run_brought_weights_is_left_to_it(tmp_path):
+    with AdminServer() as server, AdminServer() as other:
+        mine = FolderSync(tmp_path / "mine", retry_pause_s=0)
+        mine.check([server.endpoint, other.endpoint])
+        mine.push(weights(), version="mine-1")
+        theirs = FolderSync(tmp_path / "theirs", retry_pause_s=0)
+        theirs.check([server.endpoint])
+        theirs.push(weights(), version="theirs-1")
+        assert "another run" in mine.stale()[server.root]
+        seen = len(server.log)
+        report = mine.push(weights(), version="mine-2")
+        assert report.servers == (other.root,)
+        assert "'theirs-1', which another run brought" in report.lost[server.root]
+        assert server.log[seen:] == []  # not even paused
+        assert server.weights == "theirs-1"
+        assert not theirs.stale()
+        theirs.push(weights(), version="theirs-2")
+        mine.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("fault", ["disk", "name"])
+def test_a_push_that_fails_still_gathers_all_weights_because_other_processes_do(tmp_path, fault):
+    with AdminServer() as server:
+        sync = folder_sync(tmp_path, [server])
+        gathered = []
+
+        def tensors():
+            for name in ("a", "b", "c"):
+                gathered.append(name)
+                yield ("a" if fault == "disk" else name), torch.zeros(2)
+
+        with pytest.raises(TrainingError):
+            sync.push(Weights(None, tensors), version="no/name" if fault == "name" else "7")
+        assert gathered == ["a", "b", "c"]
+        sync.close()
 
 
 def test_ctrl_c_leaves_no_server_in_the_middle_of_a_sync(tmp_path):

@@ -14,6 +14,7 @@ from agentgym.client import Endpoint, SamplingParams
 from agentgym.clients import ChatClient
 from agentgym.errors import EndpointError, TrainingError
 from agentgym.train.sync import LoraSync, Weights
+from agentgym.train.sync.claim import LOCK
 from tests.support.vllm_admin import DIE, START, AdminServer
 
 LORA = {"max_lora_rank": 16}
@@ -63,7 +64,7 @@ def test_each_version_is_served_under_its_own_name_and_the_one_before_stays(tmp_
         sync.push(adapter(), version="3")
         with pytest.raises(EndpointError, match="does not exist"):
             ask(server, "policy@1")
-        assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["2", "3"]
+        assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [LOCK, "2", "3"]
         assert ask(server, "policy") == [START] * 4
         assert not sync.stale()
         sync.close()
@@ -110,9 +111,35 @@ def test_a_load_that_failed_half_way_is_done_again(tmp_path):
 
 def test_adapters_of_a_run_that_crashed_are_unloaded(tmp_path):
     with AdminServer(lora_config=LORA) as server:
-        server.adapters = {"policy@old": "/x", "somebody-else": "/y"}
+        left = str(tmp_path / "shared" / "old")
+        server.adapters = {"policy@old": left, "somebody-else": "/y"}
         lora_sync(tmp_path, [server]).push(adapter(), version="1")
         assert sorted(server.adapters) == ["policy@1", "somebody-else"]
+
+
+def test_two_runs_with_one_server_keep_each_other_s_adapters(tmp_path):
+    with AdminServer(lora_config=LORA) as server:
+        one, two = lora_sync(tmp_path / "one", [server]), lora_sync(tmp_path / "two", [server])
+        for step in range(3):
+            one.push(adapter(), version=f"one-{step}")
+            two.push(adapter(), version=f"two-{step}")
+            assert not one.stale() | two.stale()
+        assert sorted(server.adapters) == [
+            f"policy@{x}-{n}" for x in ("one", "two") for n in (1, 2)
+        ]
+        one.close()
+        assert sorted(server.adapters) == ["policy@two-1", "policy@two-2"]
+        two.close()
+
+
+def test_adapters_are_not_loaded_over_base_weights_that_another_run_changed(tmp_path):
+    with AdminServer(lora_config=LORA) as server:
+        sync = lora_sync(tmp_path, [server])
+        server.version = "somebody-elses"
+        with pytest.raises(TrainingError, match="other base weights than at the start") as caught:
+            sync.push(adapter(), version="1")
+        assert not server.steps
+    assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_came_back_lacks_the_adapter(tmp_path):

@@ -18,6 +18,8 @@ from agentgym.clients.failures import api_key
 from agentgym.errors import TrainingError
 from agentgym.train.sync.contract import InFlight
 
+UNNAMED = "default"
+"""What vLLM calls the weights that a server was started with."""
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 _QUICK_S = 30.0
 """For what only sets or tells something, seconds."""
@@ -60,8 +62,20 @@ class AdminClient:
 
     async def models(self) -> list[str]:
         """The names under which it serves models and adapters."""
-        found = await self.ask("GET", "/v1/models")
-        return [str(model["id"]) for model in found["data"]]
+        return [str(model["id"]) for model in await self._listed()]
+
+    async def adapters(self) -> dict[str, str]:
+        """The adapters that it serves, and the folders that it has them from."""
+        listed = await self._listed()
+        return {str(m["id"]): str(m["root"]) for m in listed if m.get("parent") and m.get("root")}
+
+    async def _listed(self) -> list[dict[str, Any]]:
+        models = await self._told("/v1/models", "data")
+        if not isinstance(models, list) or not all(
+            isinstance(model, dict) and "id" in model for model in models
+        ):
+            raise ServerFault(f"{self.root} lists no models; is it vLLM's server?")
+        return models
 
     async def pause(self, in_flight: InFlight, *, timeout_s: float) -> None:
         """Let nothing run: see `InFlight`. Clears the caches, too."""
@@ -78,7 +92,7 @@ class AdminClient:
 
     async def is_paused(self) -> bool:
         """Whether nothing runs."""
-        return bool((await self.ask("GET", "/is_paused"))["is_paused"])
+        return bool(await self._told("/is_paused", "is_paused"))
 
     async def reload(self, path: str, *, timeout_s: float) -> None:
         """Load safetensors from a folder that the server sees, in every one of its workers."""
@@ -114,8 +128,8 @@ class AdminClient:
             await asyncio.sleep(_RESET_PAUSE_S)
 
     async def version(self) -> str:
-        """The name of its weights; vLLM's own is `default`."""
-        return str((await self.ask("GET", "/weight_info"))["weight_version"])
+        """The name of its weights, or `UNNAMED`."""
+        return str(await self._told("/weight_info", "weight_version"))
 
     async def set_version(self, version: str) -> None:
         """Name its weights. A server that starts again has forgotten the name."""
@@ -139,7 +153,10 @@ class AdminClient:
 
     async def world_size(self) -> int:
         """Its workers, of all kinds of parallelism."""
-        return int((await self.ask("GET", "/get_world_size"))["world_size"])
+        size = await self._told("/get_world_size", "world_size")
+        if not isinstance(size, int):
+            raise ServerFault(f"{self.root} says it has {_short(size)} workers")
+        return size
 
     async def init_transfer(self, init_info: dict[str, Any], *, timeout_s: float) -> None:
         """Have its workers join a group for weight transfer; answers once all have joined."""
@@ -152,6 +169,16 @@ class AdminClient:
         body = {"update_info": update_info}
         await self.ask("POST", "/update_weights", body=body, timeout_s=timeout_s)
         await self.ask("POST", "/finish_weight_update", body={}, timeout_s=timeout_s)
+
+    async def _told(self, path: str, field: str) -> Any:
+        """A field of what the server says of itself."""
+        found = await self.ask("GET", path)
+        if not isinstance(found, dict) or field not in found:
+            raise ServerFault(
+                f"{self.root}{path} answered {_short(found)}, without {field!r}; is it vLLM's "
+                "server?"
+            )
+        return found[field]
 
     async def ask(
         self,
@@ -176,8 +203,9 @@ class AdminClient:
                 params=params,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=_QUICK_S),
+                allow_redirects=False,  # or a POST arrives as a GET
             ) as answer:
-                text = await answer.text()
+                text = await answer.text(errors="replace")
                 status, is_json = answer.status, answer.content_type == "application/json"
         except TimeoutError as error:
             raise ServerFault(f"{self.root}{path}: no answer in {timeout_s:g} s") from error
@@ -192,6 +220,8 @@ class AdminClient:
         raise ServerFault(self._refusal(path, status, text))
 
     def _refusal(self, path: str, status: int, text: str) -> str:
+        if 300 <= status < 400:
+            return f"{self.root}{path}: HTTP {status}, it is somewhere else; give that URL"
         if status in (401, 403):
             variable = self.endpoint.api_key_env
             return f"{self.root}{path}: HTTP {status}; put the server's key in {variable}"

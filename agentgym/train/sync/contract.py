@@ -10,6 +10,7 @@ server for which that fails is left out and told to whoever sends it requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -51,6 +52,20 @@ class Weights:
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """A pass over the full weights."""
         return iter(self.named_tensors())
+
+    @contextmanager
+    def whole_pass(self) -> Iterator[Iterator[tuple[str, Any]]]:
+        """A pass that goes to its end also if what is done with the tensors fails.
+
+        Other processes gather along, and would wait for this one.
+        """
+        tensors = self.tensors()
+        try:
+            yield tensors
+        except Exception:
+            for _ in tensors:
+                pass
+            raise
 
 
 @dataclass(frozen=True)

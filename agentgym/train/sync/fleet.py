@@ -20,7 +20,7 @@ import aiohttp
 from agentgym.client import Endpoint
 from agentgym.errors import AgentGymError, TrainingError
 from agentgym.sync import run_on_background_loop
-from agentgym.train.sync.admin import AdminClient, ServerFault, root_of
+from agentgym.train.sync.admin import UNNAMED, AdminClient, ServerFault, root_of
 from agentgym.train.sync.contract import InFlight, SyncListener
 from agentgym.train.sync.info import ServerInfo, SyncKind, differences
 
@@ -61,6 +61,9 @@ class Fleet:
         """Root of each server that did not take the last weights, and why."""
         self.version: str | None = None
         """Of the last weights."""
+        self.began_with: dict[str, str] = {}
+        """Root of each server, and the version it had when it was taken."""
+        self._given: set[str] = set()  # all versions of ours
         self._listeners = listeners
         self._drain_s = drain_s
         self._retry_pause_s = retry_pause_s
@@ -103,8 +106,9 @@ class Fleet:
             if isinstance(found, ServerFault):
                 faults.append(str(found))
             else:
-                infos.append(found)
-                faults += [f"{root}: {x}" for x in found.faults(kind, model=self.model, **facts)]
+                info, self.began_with[root] = found
+                infos.append(info)
+                faults += [f"{root}: {x}" for x in info.faults(kind, model=self.model, **facts)]
         faults += differences(infos)
         if faults:
             raise TrainingError("; ".join(faults))
@@ -132,6 +136,7 @@ class Fleet:
             await self.release(server, version=version, model=model)
             return time.perf_counter() - started
 
+        self.name(version)
         return max(self.settle(self.each(self.or_lost(once)), version=version))
 
     def or_lost(self, action: Callable[[AdminClient], Awaitable[T]]) -> Action[T]:
@@ -147,8 +152,10 @@ class Fleet:
         return tried
 
     async def hold(self, server: AdminClient) -> None:
-        """Let nothing run at a server."""
+        """Let nothing run at a server, unless another run has brought it weights meanwhile."""
         await self.tell("holding", server.endpoint)
+        if why := self._others(server, await server.version()):
+            raise ServerFault(why)
         await server.pause(self.in_flight, timeout_s=self._drain_s)
 
     async def release(self, server: AdminClient, *, version: str, model: str | None) -> None:
@@ -198,8 +205,11 @@ class Fleet:
         """Roots of the servers that don't have the last weights, and why."""
 
         async def has_them(server: AdminClient) -> str | None:
-            found = await server.version()
-            return None if found == self.version else f"{server.root} has weights {found!r}"
+            if (found := await server.version()) == self.version:
+                return None
+            if found == UNNAMED:
+                return f"{server.root} was started anew, and has the weights it was started with"
+            return self._others(server, found) or f"{server.root} has weights {found!r}"
 
         return self.faults(has_them) if self.version is not None else {}
 
@@ -208,6 +218,19 @@ class Fleet:
         there = [e for e in self.endpoints if root_of(e) not in self.lost]
         found = self.each(find, endpoints=there)
         return self.lost | {root: str(fault) for root, fault in found.items() if fault is not None}
+
+    def name(self, version: str) -> None:
+        """Servers may have these weights of ours from now on."""
+        self._given.add(version)
+
+    def _others(self, server: AdminClient, found: str) -> str | None:
+        """What is wrong if weights that a server has are another run's."""
+        if found in {*self._given, UNNAMED, self.began_with[server.root]}:
+            return None
+        return (
+            f"{server.root} has weights {found!r}, which another run brought: give each run its "
+            "own servers"
+        )
 
     def close(self) -> None:
         """Wait for what Ctrl-C left running."""
@@ -256,5 +279,6 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     return run_on_background_loop(coroutine)
 
 
-async def _info(server: AdminClient) -> ServerInfo:
-    return ServerInfo.of(server.root, await server.models(), await server.info())
+async def _info(server: AdminClient) -> tuple[ServerInfo, str]:
+    info = ServerInfo.of(server.root, await server.models(), await server.info())
+    return info, await server.version()

@@ -23,6 +23,7 @@ from agentgym.train.sync.checkpoint import (
     delete_versions,
     write_weights,
 )
+from agentgym.train.sync.claim import FolderClaim
 from agentgym.train.sync.contract import InFlight, SyncListener, SyncReport, Weights
 from agentgym.train.sync.fleet import Fleet
 
@@ -33,7 +34,8 @@ class FolderSync:
     """Writes safetensors under `folder/VERSION/` and has every server load them from there.
 
     Args:
-        folder: Shared with the servers; versions of earlier runs in it are deleted.
+        folder: Shared with the servers; one run's at a time, and what earlier runs left in it is
+            deleted.
         server_folder: What the servers call it; None: the same.
         in_flight: What becomes of requests while weights change.
         dtype: Precision of the files, such as `bfloat16`; None: the servers', which halves the
@@ -64,6 +66,7 @@ class FolderSync:
     ) -> None:
         self.listeners: list[SyncListener] = []
         self._folder = folder.absolute()
+        self._claim = FolderClaim(self._folder)
         self._server_folder = PurePosixPath(server_folder or self._folder)
         self._dtype = dtype
         self._shard_bytes = shard_bytes
@@ -79,21 +82,24 @@ class FolderSync:
             self._dtype = infos[0].dtype
         _torch_dtype(self._dtype)
         check_writable(self._folder)
+        self._claim.take()
         if left := delete_versions(self._folder):
             logger.info("deleted weights of earlier runs: %s", ", ".join(left))
 
     def push(self, weights: Weights, *, version: str) -> SyncReport:
         """See `WeightSync.push`."""
         started = time.perf_counter()
-        check_version(version)
-        _check_whole(weights.model)
-        written = write_weights(
-            self._folder,
-            version,
-            weights.tensors(),
-            dtype=_torch_dtype(self._dtype),
-            shard_bytes=self._shard_bytes,
-        )
+        with weights.whole_pass() as tensors:
+            self._claim.require()
+            check_version(version)
+            _check_whole(weights.model)
+            written = write_weights(
+                self._folder,
+                version,
+                tensors,
+                dtype=_torch_dtype(self._dtype),
+                shard_bytes=self._shard_bytes,
+            )
         path = str(self._server_folder / version)
 
         async def load(server: AdminClient) -> None:
@@ -123,7 +129,9 @@ class FolderSync:
     def close(self) -> None:
         """See `WeightSync.close`."""
         self._fleet.close()
-        delete_versions(self._folder)
+        if self._claim.is_ours:
+            delete_versions(self._folder)
+        self._claim.release()
 
 
 def _check_whole(model: Any) -> None:

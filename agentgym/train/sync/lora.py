@@ -15,13 +15,14 @@ from typing import Any
 
 from agentgym.client import Endpoint
 from agentgym.errors import TrainingError
-from agentgym.train.sync.admin import AdminClient
+from agentgym.train.sync.admin import AdminClient, ServerFault
 from agentgym.train.sync.checkpoint import (
     check_version,
     check_writable,
     delete_versions,
     write_adapter,
 )
+from agentgym.train.sync.claim import FolderClaim
 from agentgym.train.sync.contract import SyncListener, SyncReport, Weights
 from agentgym.train.sync.fleet import Fleet
 from agentgym.train.sync.info import ServerInfo
@@ -33,7 +34,8 @@ class LoraSync:
     The trainer's model is a `PeftModel` that every process holds whole (one process, or DDP).
 
     Args:
-        folder: Shared with the servers; versions of earlier runs in it are deleted.
+        folder: Shared with the servers; one run's at a time, and what earlier runs left in it is
+            deleted.
         rank: Of the adapter, so that a server which takes no such rank is refused at the start.
         server_folder: What the servers call the folder; None: the same.
         load_s: How long a server may take to load an adapter, seconds.
@@ -51,22 +53,35 @@ class LoraSync:
     ) -> None:
         self.listeners: list[SyncListener] = []
         self._folder = folder.absolute()
+        self._claim = FolderClaim(self._folder)
         self._rank = rank
         self._server_folder = PurePosixPath(server_folder or self._folder)
         self._load_s = load_s
         self._fleet = Fleet(self.listeners, retry_pause_s=retry_pause_s)
         self._infos: list[ServerInfo] = []
         self._versions: list[str] = []
+        self._given: set[str] = set()  # names of all adapters that this run had loaded
 
     def check(self, servers: Sequence[Endpoint]) -> None:
         """See `WeightSync.check`."""
         self._infos = self._fleet.take(servers, "lora", rank=self._rank)
         check_writable(self._folder)
+        self._claim.take()
         delete_versions(self._folder)
+
+        async def begin(server: AdminClient) -> None:
+            for name, path in (await server.adapters()).items():
+                if PurePosixPath(path).parent == self._server_folder:  # of a run that was killed
+                    await server.unload_adapter(name)
+
+        found = self._fleet.each(begin).values()
+        if faults := [str(fault) for fault in found if isinstance(fault, ServerFault)]:
+            raise TrainingError("; ".join(faults))
 
     def push(self, weights: Weights, *, version: str) -> SyncReport:
         """See `WeightSync.push`."""
         started = time.perf_counter()
+        self._claim.require()
         check_version(version)
         self._check_adapter(weights.model)
         written = write_adapter(self._folder, version, weights.model)
@@ -75,15 +90,21 @@ class LoraSync:
         in_use = {self._name(each) for each in kept}
 
         async def once(server: AdminClient) -> None:
+            if (base := await server.version()) != self._fleet.began_with[server.root]:
+                raise ServerFault(
+                    f"{server.root} has other base weights than at the start ({base!r}): another "
+                    "run changed them, and an adapter fits its own; give each run its own servers"
+                )
             there = await server.models()
             if name in there:  # the first attempt's
                 await server.unload_adapter(name)
             await server.load_adapter(name, path, timeout_s=self._load_s)
             await self._fleet.tell("synced", server.endpoint, version=version, model=name)
             for old in there:
-                if old.startswith(self._name("")) and old not in in_use:
+                if old in self._given and old not in in_use:
                     await server.unload_adapter(old)
 
+        self._given.add(name)
         self._fleet.settle(self._fleet.each(self._fleet.or_lost(once)), version=version)
         self._versions = kept
         delete_versions(self._folder, keep=kept)
@@ -112,16 +133,17 @@ class LoraSync:
 
     def close(self) -> None:
         """See `WeightSync.close`."""
-        names = [self._name(version) for version in self._versions]
 
         async def forget(server: AdminClient) -> None:
             for name in await server.models():
-                if name in names:
+                if name in self._given:
                     await server.unload_adapter(name)
 
         self._fleet.each(forget)  # a server that is gone has forgotten them
         self._fleet.close()
-        delete_versions(self._folder)
+        if self._claim.is_ours:
+            delete_versions(self._folder)
+        self._claim.release()
 
     def _name(self, version: str) -> str:
         return f"{self._fleet.model}@{version}"

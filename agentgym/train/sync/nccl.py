@@ -157,6 +157,7 @@ class NcclSync:
         started = time.perf_counter()
         info = self._described(weights)
         self._all(self._fleet.hold, "pause")
+        self._fleet.name(version)
         held = time.perf_counter()
 
         async def receive(server: AdminClient) -> None:
