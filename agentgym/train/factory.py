@@ -10,7 +10,7 @@ ends an episode at the first message without a call.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from agentgym.core import AgentEnv
@@ -37,8 +37,8 @@ def environment_factory(
     Args:
         env_id: Environment id; `module:id` for one that a module registers, also in a process of
             the trainer's own.
-        dataset: The dataset to be trained on, if it is to be checked now and not row by row, or if
-            its tasks have different tools.
+        dataset: The dataset to be trained on (all splits of it, or a list of rows), if it is to be
+            checked now and not row by row, or if its tasks have different tools.
         **env_kwargs: The environment's parameters.
 
     Raises:
@@ -77,7 +77,9 @@ def _made_class(
     """The class; called again with the same arguments where it is unpickled."""
     reserved = ("reset", "get_reward")
     methods = [tool_method(spec, TrlEnvironment._call, reserved=reserved) for spec in specs]
-    if talking is not None and talking[0] not in {method.name for method in methods}:
+    if talking is not None and talking[0] in {method.name for method in methods}:
+        talking = None  # the environment has such a tool
+    if talking is not None:
         methods.append(tool_method(_talking_spec(*talking), _talk))
     name = env_id if isinstance(env_id, str) else getattr(env_id, "id", None) or "environment"
     body = {method.name: method.function for method in methods}
@@ -90,6 +92,7 @@ def _made_class(
         "__module__": __name__,
         "_source": EnvSource(env_id, env_kwargs),
         "_tools": own,
+        "_talking": None if talking is None else talking[0],
     }
     short = name.rpartition("/")[2].rpartition("-v")[0] or name
     made = MadeClass(short, (TrlEnvironment,), {**body, **facts})
@@ -145,12 +148,7 @@ def _checked_tasks(core: Any, dataset: Any) -> Sequence[str]:
         raise ConfigError(f"{env_id} has no tasks to train on")
     if dataset is None:
         return known
-    if "task_id" not in dataset.column_names:
-        raise ConfigError(
-            f"the dataset has no column task_id, only {', '.join(dataset.column_names)}; "
-            f"{env_id} has the tasks {known[0]!r} to {known[-1]!r}"
-        )
-    wanted = list(dict.fromkeys(dataset["task_id"]))
+    wanted = list(dict.fromkeys(_task_column(dataset, known, env_id)))
     unknown = sorted(map(str, set(wanted).difference(known)))
     if unknown:
         raise ConfigError(
@@ -158,6 +156,26 @@ def _checked_tasks(core: Any, dataset: Any) -> Sequence[str]:
             f"{env_id} has {known[0]!r} to {known[-1]!r}"
         )
     return wanted
+
+
+def _task_column(dataset: Any, known: Sequence[str], env_id: str) -> list[Any]:
+    """The task of each row, over all splits if there are several."""
+    if isinstance(dataset, Mapping):
+        return [each for part in dataset.values() for each in _task_column(part, known, env_id)]
+    if isinstance(dataset, Sequence):
+        columns = list(dataset[0]) if dataset else []
+    else:
+        columns = list(dataset.column_names or next(iter(dataset), ()))
+    if not columns:
+        raise ConfigError(f"the dataset has no rows; task_rows({env_id!r}) makes some")
+    if "task_id" not in columns:
+        raise ConfigError(
+            f"the dataset has no column task_id, only {', '.join(columns)}; "
+            f"{env_id} has the tasks {known[0]!r} to {known[-1]!r}"
+        )
+    if isinstance(dataset, Sequence):
+        return [row.get("task_id") for row in dataset]
+    return list(dataset["task_id"])
 
 
 def _tools_of(env: Any, tasks: Sequence[str], *, given: bool) -> list[ToolSpec]:

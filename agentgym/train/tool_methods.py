@@ -67,7 +67,7 @@ def tool_method(spec: ToolSpec, call: Call, *, reserved: Sequence[str] = ()) -> 
             ours += "_"
         names[ours] = key
 
-    async def method(self: Any, **arguments: Any) -> str:
+    async def method(self: Any, /, **arguments: Any) -> str:
         return await call(self, tool, {names.get(key, key): v for key, v in arguments.items()})
 
     required = set(schema.get("required") or ())

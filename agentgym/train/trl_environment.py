@@ -51,6 +51,8 @@ class TrlEnvironment(metaclass=MadeClass):
     _source: ClassVar[EnvSource]
     _tools: ClassVar[frozenset[str]] = frozenset()
     """The environment's own tools that are methods here."""
+    _talking: ClassVar[str | None] = None
+    """The tool that says something, if there is one beside the environment's own."""
 
     def __init__(self) -> None:
         self._open()
@@ -78,7 +80,7 @@ class TrlEnvironment(metaclass=MadeClass):
             The opening, which TRL appends to the prompt's last message.
 
         Raises:
-            TrainingError: If the row names no task.
+            TrainingError: If the row names no task, or a seed that is none.
             UnknownTaskError: If there is no such task.
         """
         if not isinstance(task_id, str):
@@ -95,7 +97,7 @@ class TrlEnvironment(metaclass=MadeClass):
         self._asked, self._turns, self._over = [], 0, False
         self._stale = ""
         self._fault = self._verdict = self._judging = self._settling = self._text = None
-        seed = derived_seed(0, task_id) if seed is None else int(seed)
+        seed = derived_seed(0, task_id) if seed is None else _seed(seed)
         options = {"task_id": task_id, "judging": "deferred"}
         start = self._handle.reset(seed=seed, options=options)
         try:
@@ -117,7 +119,8 @@ class TrlEnvironment(metaclass=MadeClass):
             )
         text = _opening_text(opening, row.get("prompt"))
         if offered != self._tools:  # the prompt offers the tools of all tasks
-            text += f"\n\nTools of this task: {', '.join(sorted(offered)) or 'none'}."
+            usable = [*sorted(offered), *filter(None, [self._talking])]
+            text += f"\n\nTools of this task: {', '.join(usable) or 'none'}."
         return text
 
     async def get_reward(self) -> float | None:
@@ -239,6 +242,20 @@ class TrlEnvironment(metaclass=MadeClass):
         if self._inline:
             return await work
         return await asyncio.wrap_future(start_on_background_loop(work))
+
+
+def _seed(given: Any) -> int:
+    """A seed as a dataset has it: maybe as a float."""
+    try:
+        seed = int(given)
+    except (TypeError, ValueError, OverflowError):
+        seed = -1
+    if seed < 0 or seed != given:
+        raise TrainingError(
+            f"the dataset's column seed has {given!r:.60}, and a seed is a whole number from 0 on; "
+            "leave the column out, and seeds follow from the tasks"
+        )
+    return seed
 
 
 def _calling(calls: Sequence[tuple[str, dict[str, Any]]], turn: int) -> Message:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import pytest
 import tiny_policy
+from datasets import Dataset
 
 import agentgym  # noqa: F401  # registers the environments
 from agentgym.core import AgentEnv
@@ -187,6 +188,8 @@ async def test_wrong_arguments_are_the_environments_to_explain() -> None:
     environment.reset(task_id=first_task(WEBSHOP, **TINY))
     (answer,) = await called(environment, ("search", {"words": "shirt"}))
     assert "query is missing" in answer
+    (answer,) = await called(environment, ("search", {"self": "shirt"}))
+    assert "self is not a parameter" in answer
     assert await environment.get_reward() == pytest.approx(-0.8)  # truncated, malformed
 
 
@@ -268,11 +271,36 @@ def test_rows_that_name_no_task_or_none_that_exists_are_refused() -> None:
         environment_factory(DESK, Rows([*good, {"task_id": "desk/l", "prompt": EMPTY}]))
     with pytest.raises(ConfigError, match="no column task_id, only prompt"):
         environment_factory(DESK, Rows([{"prompt": EMPTY}]))
+    with pytest.raises(ConfigError, match="no rows"):
+        environment_factory(DESK, [])
     environment = environment_factory(WEBSHOP, **TINY)()
     with pytest.raises(UnknownTaskError, match="webshop"):
         environment.reset(task_id="webshop/hunam/1")
     with pytest.raises(TrainingError, match="column task_id"):
         environment.reset(prompt=EMPTY)
+
+
+def test_dataset_may_be_plain_rows_or_several_splits() -> None:
+    good = task_rows(DESK, ["desk/1"])
+    wrong = [*good, {"task_id": "desk/l", "prompt": EMPTY}]
+    for make in (
+        list,
+        Rows,
+        Dataset.from_list,
+        lambda rows: Dataset.from_list(rows).to_iterable_dataset(),
+    ):
+        assert environment_factory(DESK, make(good)).__name__ == "Desk"
+        for dataset in (make(wrong), {"train": make(good), "test": make(wrong)}):
+            with pytest.raises(ConfigError, match=r"1 unknown tasks, such as 'desk/l'"):
+                environment_factory(DESK, dataset)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, float("nan"), "3"])
+def test_seed_that_is_none_is_refused_and_masks_nothing(seed: Any) -> None:
+    environment = environment_factory(DESK)()
+    with pytest.raises(TrainingError, match="column seed"):
+        environment.reset(task_id="desk/0", seed=seed)
+    assert environment.reset(task_id="desk/0", seed=3.0) == "this is desk/0"  # type: ignore[arg-type]
 
 
 async def test_user_simulator_answers_through_a_tool() -> None:
@@ -356,7 +384,8 @@ def test_tools_of_all_tasks_are_methods_and_the_opening_names_those_of_its_own()
             own = {spec["function"]["name"] for spec in info["tools"]}
             assert own < offered
             opening = environment.reset(**row)
-            assert opening.endswith(f"Tools of this task: {', '.join(sorted(own))}.")
+            tools = ", ".join([*sorted(own), "final_answer"])
+            assert opening.endswith(f"Tools of this task: {tools}.")
 
 
 def test_prompts_own_system_message_stands_in_for_the_environments() -> None:
