@@ -31,12 +31,20 @@ def serve(args: argparse.Namespace) -> int:
             f"the service needs {error.name}; install it with `pip install 'agentgym-envs[serve]'`"
         ) from error
     config = read_config_of(args)
+    if config.backend == "ray":
+        from agentgym.rollout.cluster_job import ray_module
+
+        ray_module()  # now, rather than at the first job
+
+    def tell(line: str) -> None:
+        if not args.quiet:
+            print(f"agentgym: {line}", file=sys.stderr, flush=True)
 
     def announce(server: ServiceServer) -> None:
         if not args.quiet:
             print(welcome(config, server.url), file=sys.stderr, flush=True)
 
-    serve_until_stopped(config, announce=announce)
+    serve_until_stopped(config, announce=announce, tell=tell)
     return 0
 
 

@@ -192,6 +192,11 @@ class Jobs:
         job.touch()
         return job
 
+    @property
+    def running(self) -> list[Job]:
+        """Everybody's jobs that are not over."""
+        return [job for job in self._jobs.values() if job.running]
+
     def of(self, caller: Caller) -> list[Job]:
         """A client's jobs, the latest first."""
         return [job for job in reversed(self._jobs.values()) if job.caller.name == caller.name]

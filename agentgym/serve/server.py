@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -28,13 +29,15 @@ class ServiceServer(uvicorn.Server):
 
     Args:
         config: The service's.
+        tell: Given a line for whoever runs it, when it goes on with jobs and when it stops.
 
     Raises:
         ConfigError: If the port is taken or the host isn't this machine's.
         StoreError: If the store can't be used.
     """
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, *, tell: Callable[[str], None] | None = None) -> None:
+        self._tell = tell or (lambda line: None)
         self._socket = _listening(config.host, config.port)
         self.port: int = self._socket.getsockname()[1]
         try:
@@ -69,6 +72,8 @@ class ServiceServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         try:
             async with self._app.router.lifespan_context(self._app):
+                if jobs := len(self.service.jobs.running):
+                    self._tell(f"going on with {jobs} job{'s' * (jobs != 1)} of the store")
                 await self.serve(sockets=[self._socket])
         finally:
             self._socket.close()
@@ -86,6 +91,11 @@ class ServiceServer(uvicorn.Server):
     def stop(self) -> None:
         """Drain; if it drains already, stop at once."""
         if self._draining is None:
+            in_flight = sum(job.in_flight for job in self.service.jobs.running)
+            self._tell(
+                f"stopping; {in_flight} episodes in flight may finish, for "
+                f"{self.service.config.drain_s:.0f} s at most (again: stop now)"
+            )
             self._draining = asyncio.ensure_future(self._drain())
         else:
             self.should_exit = True
@@ -122,17 +132,20 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def serve(config: ServiceConfig, *, announce: Any = None) -> None:
+def serve(
+    config: ServiceConfig, *, announce: Any = None, tell: Callable[[str], None] | None = None
+) -> None:
     """Serve until a signal comes.
 
     Args:
         config: The service's.
         announce: Called with the server once it listens.
+        tell: As `ServiceServer` takes it.
 
     Raises:
         AgentGymError: If it can't start.
     """
-    server = ServiceServer(config)
+    server = ServiceServer(config, tell=tell)
     if announce is not None:
         announce(server)
     with collecting_seldom():

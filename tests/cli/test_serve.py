@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_slips_in_the_file_are_told(tmp_path, text, told):
     file.write_text(text)
     with pytest.raises(ConfigError, match=told):
         config_of("--config", str(file))
+
+
+def test_a_cluster_without_ray_is_refused_at_the_start(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    store = tmp_path / "s.db"
+    assert main(["serve", "--ray", "--port", "0", "--store", str(store)]) == 1
+    assert "agentgym-envs[ray]" in capsys.readouterr().err
+    assert not store.exists()
 
 
 def test_port_in_use_is_one_line_and_leaves_nothing(tmp_path, capsys):

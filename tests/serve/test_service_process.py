@@ -75,12 +75,16 @@ async def test_asked_to_stop_it_lets_finish_what_is_in_flight_and_exits_with_0(t
         assert code == 0
         assert service.url in said
         assert "curl" in said or "RemoteEngine" in said
+        assert "episodes in flight may finish, for" in said
+        assert "going on with" not in said
         begun = policy.begun.total()
         with service:
             async with Client(service.url) as client:
                 traces, page = await client.until_over(told["job_id"])
                 assert page["state"] == "finished"
                 assert len(traces) == 50
+                _, said = await asyncio.to_thread(service.terminate)
+        assert "going on with 1 job of the store" in said
         assert policy.begun.total() == 50 or begun < policy.begun.total() <= 50
 
 

@@ -64,7 +64,9 @@ def main() -> None:
     parser.add_argument(
         "--replicas", nargs="+", default=["1"], help="how many, or a ReplicaSpec for each, as JSON"
     )
-    parser.add_argument("--speed", type=float, default=1.0, help="virtual seconds per second")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, help="virtual seconds per second (default: 1)"
+    )
     parser.add_argument("--workload", default="{}", help="fields of Workload, as JSON")
     parser.add_argument(
         "--controlled", action="store_true", help="obey standard input, and end with it"
