@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from agentgym.client import Endpoint, TokenPath
+from agentgym.client import Endpoint, SamplingParams, TokenPath
 from agentgym.clients.replicas import name_of
-from agentgym.errors import AgentGymError, EndpointError, TrainingError
-from agentgym.rollout import Engine
+from agentgym.errors import EndpointError, TrainingError
+from agentgym.rollout import Engine, Limits
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.tokens.codec import ChatCodec
 from agentgym.train.policy_endpoints import (
@@ -31,7 +31,7 @@ from agentgym.train.policy_endpoints import (
 from agentgym.train.policy_source import EngineSettings, ProbeAnswer, RolloutEngine
 from agentgym.train.served_client import ServedClient, ServiceRollouts, greet
 from agentgym.train.served_generation import served_generation
-from agentgym.train.server_probe import continued, described, find_service
+from agentgym.train.server_probe import continued, described, find_service, paused_ones
 from agentgym.train.sync import SyncReport, Weights, WeightSync
 from agentgym.train.sync.admin import ServerFault, root_of
 from agentgym.train.sync.info import ServerInfo
@@ -106,19 +106,31 @@ class ServedPolicy:
         finally:
             grpo_trainer.VLLMGeneration = original
 
-    def check_servers(self, *, first: bool = True, tokenizer: Any = None) -> None:
+    def check_servers(
+        self,
+        *,
+        first: bool = True,
+        tokenizer: Any = None,
+        env_id: str | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
         """Get to know the servers, and see that they can be trained with.
 
         Args:
             first: Whether this is the first process, the one that brings weights.
             tokenizer: The trainer's; None: it is looked at before the first episode.
+            env_id: What will be played, for the service; None: it sees at the first rollout.
+            env_kwargs: The environment's parameters.
 
         Raises:
             TrainingError: With the server, what is wrong, and how to start it instead.
+            AgentGymError: If the service doesn't play that, or not with these servers.
         """
         if self.service is not None:
             run_to_completion(find_service(self.service))
         self.infos = run_to_completion(described(self.endpoints))
+        if nothing := [info.root for info in self.infos if not info.served]:
+            raise TrainingError(f"{', '.join(nothing)} serves no model")
         self.model = self.model or self.infos[0].served[0]
         self.endpoints = [e.model_copy(update={"model": self.model}) for e in self.endpoints]
         if first:
@@ -131,6 +143,10 @@ class ServedPolicy:
             )
         if tokenizer is not None:
             self._greet(tokenizer)
+        if self.service is not None and first and env_id is not None and tokenizer is not None:
+            what = EngineSettings(env_id, env_kwargs or {}, SamplingParams(), Limits())
+            path = TokenPath(tokenizer=tokenizer.name_or_path, max_context=self.max_context)
+            ServiceRollouts(self.service, self, what, path).check()
 
     def connect(self, accelerator: Any) -> None:
         """A trainer is being built; called by TRL's vLLM backend.
@@ -249,6 +265,10 @@ class ServedPolicy:
         One that doesn't answer is left out from now on, as long as there are others.
         """
         there = self._there()
+        if not there:
+            raise TrainingError(
+                f"no policy server has the trainer's weights: {'; '.join(self._lost.values())}"
+            )
         found = run_to_completion(
             continued(there, prompt_ids, tokens=tokens, temperature=temperature)
         )
@@ -256,7 +276,7 @@ class ServedPolicy:
         for endpoint, answer in zip(there, found, strict=True):
             if isinstance(answer, ServerFault):
                 if len(self._lost) == len(self.endpoints) - 1:
-                    raise answer
+                    raise answer  # nobody is left
                 logger.warning("training goes on without a policy server: %s", answer)
                 self.lost(endpoint, str(answer))
                 continue
@@ -282,20 +302,30 @@ class ServedPolicy:
 
     def close(self) -> None:
         """Close connections, and delete what was written for the servers, which go on running."""
-        for client in self._clients:
-            run_to_completion(client.aclose())
-        self._by_path.clear()
-        if self._accelerator is None or self._accelerator.is_main_process:
-            self.sync.close()
+        try:
+            for client in self._clients:
+                run_to_completion(client.aclose())
+            self._by_path.clear()
+        finally:
+            if self._accelerator is None or self._accelerator.is_main_process:
+                self.sync.close()
 
     # --- inside -------------------------------------------------------------------------------
 
     def _greet(self, tokenizer: Any) -> None:
-        """See that every server has the model of a tokenizer, and answers in its ids."""
+        """See that every server has the model of a tokenizer, and answers in its ids.
+
+        One that is paused would not answer: a run that was killed left it in the middle of a sync.
+        The first sync brings it back, and then it is greeted.
+        """
         check_same_tokenizer(tokenizer)
         path = TokenPath(tokenizer=tokenizer.name_or_path)
+        there = self._there()
+        for endpoint in run_to_completion(paused_ones(there)):
+            logger.warning("%s is paused, and goes on with the first sync", root_of(endpoint))
+            there.remove(endpoint)
         try:
-            run_to_completion(greet(self._in_ids(self._there(), path, seeded=True)))
+            run_to_completion(greet(self._in_ids(there, path, seeded=True)))
         except EndpointError as error:
             raise TrainingError(str(error)) from error
 
@@ -337,17 +367,20 @@ class ServedPolicy:
         ]
 
     def _on_first(self, do: Callable[[], T]) -> T:
-        """What comes of something that only the first process does; its errors are everybody's."""
+        """What comes of something that only the first process does; its errors are everybody's.
+
+        Any error, or the others would wait for an answer that never comes.
+        """
         outcome: list[Any] = [None, None]
         if self._accelerator.is_main_process:
             try:
                 outcome[0] = do()
-            except AgentGymError as error:
+            except Exception as error:
                 outcome[1] = error
         if self._accelerator.num_processes > 1:
             from accelerate.utils import broadcast_object_list
 
-            told = [outcome[0], outcome[1] and str(outcome[1])]
+            told = [outcome[0], outcome[1] and (str(outcome[1]) or type(outcome[1]).__name__)]
             broadcast_object_list(told, from_process=0)
             if not self._accelerator.is_main_process:
                 outcome = [told[0], told[1] and TrainingError(told[1])]

@@ -6,7 +6,7 @@ adapters are served under a new one after each sync.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
 from agentgym.client import Completion, Endpoint, SamplingParams, TokenPath
@@ -14,10 +14,15 @@ from agentgym.clients import BalancedClient, ChatClient
 from agentgym.clients.replicas import ReplicaStatus
 from agentgym.remote import RemoteEngine
 from agentgym.rollout import EpisodeRequest
+from agentgym.rollout.blocking import run_to_completion
 from agentgym.trace import Trace
 from agentgym.train.policy_source import EngineSettings
 from agentgym.train.sync import ClientListener
 from agentgym.types import Message, ToolSpec
+
+_CHECK_S = 30.0
+_RECONNECT_S = 600.0
+"""How long a service may be away, seconds: before the first rollout, and during one."""
 
 
 class ServedClient:
@@ -115,6 +120,12 @@ async def greet(endpoints: Iterable[Endpoint]) -> None:
             await client.aclose()
 
 
+async def _nothing() -> AsyncIterator[EpisodeRequest]:
+    none: tuple[EpisodeRequest, ...] = ()
+    for request in none:
+        yield request
+
+
 class Servers(Protocol):
     """The servers of a trainer as they are now."""
 
@@ -148,8 +159,31 @@ class ServiceRollouts:
 
     def run_blocking(self, requests: Iterable[EpisodeRequest]) -> list[Trace]:
         """Play them all; the traces in the order in which the episodes finished."""
+        engine = self._engine()
+        try:
+            return engine.run_blocking(list(requests))
+        finally:
+            engine.close()
+
+    def check(self) -> None:
+        """See that the service plays this, with this tokenizer and these servers.
+
+        It is asked to accept a job, which ends without an episode.
+
+        Raises:
+            AgentGymError: If it doesn't; one line that says why.
+        """
+
+        async def begin() -> None:
+            async with self._engine(reconnect_s=_CHECK_S) as engine:
+                async for _ in engine.run(_nothing()):
+                    pass
+
+        run_to_completion(begin())
+
+    def _engine(self, *, reconnect_s: float = _RECONNECT_S) -> RemoteEngine:
         settings = self._settings
-        engine = RemoteEngine(
+        return RemoteEngine(
             self._url,
             settings.env_id,
             client=self._servers.asked_in_ids(self._path, seeded=settings.seeded),
@@ -160,11 +194,8 @@ class ServiceRollouts:
             progress=settings.progress,
             policy_name=settings.policy_name,
             weight_version=self._servers.weight_version,
+            reconnect_s=reconnect_s,
         )
-        try:
-            return engine.run_blocking(list(requests))
-        finally:
-            engine.close()
 
     def close(self) -> None:
         """Nothing is kept between rollouts."""

@@ -33,6 +33,17 @@ async def described(endpoints: Sequence[Endpoint]) -> list[ServerInfo]:
         return list(await asyncio.gather(*(one(AdminClient(e, http)) for e in endpoints)))
 
 
+async def paused_ones(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The servers that keep everybody waiting.
+
+    Raises:
+        ServerFault: As by `described`.
+    """
+    async with aiohttp.ClientSession() as http:
+        are = await asyncio.gather(*(AdminClient(e, http).is_paused() for e in endpoints))
+    return [endpoint for endpoint, is_paused in zip(endpoints, are, strict=True) if is_paused]
+
+
 async def find_service(url: str) -> None:
     """See that a rollout service answers, and takes jobs.
 

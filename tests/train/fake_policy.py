@@ -27,11 +27,17 @@ class FakePolicyServer(TokenServer):
         super().__init__(model, tokenizer=tokenizer, max_model_len=context)
         self.dev_mode = dev_mode
         self.dtype = "torch.float32"
+        self.paused = False
+        """Whether it says that it is."""
 
     def add_routes(self, app: web.Application) -> None:
         super().add_routes(app)
         if self.dev_mode:
             app.router.add_get("/server_info", self._info)
+            app.router.add_get("/is_paused", self._is_paused)
+
+    async def _is_paused(self, request: web.Request) -> web.Response:
+        return web.json_response({"is_paused": self.paused})
 
     async def _info(self, request: web.Request) -> web.Response:
         model = {

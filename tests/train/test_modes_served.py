@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import tiny_policy
 from fake_policy import FakePolicyServer, FakeSync
+from serving import serving
 
 from agentgym.client import SamplingParams, TokenPath
-from agentgym.errors import ConfigError, TrainingError
+from agentgym.errors import AgentGymError, ConfigError, TrainingError
 from agentgym.rollout import EpisodeRequest, Limits
+from agentgym.serve.allowed import Allowed
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.train.objective import Objective
@@ -233,6 +236,94 @@ def test_service_that_is_none_is_refused_before_anything_is_loaded(
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("allows", "kwargs", "message"),
+    [
+        ({}, {}, "Guess-v0"),
+        ({"envs": (tiny_policy.ENV_ID,)}, {}, "--allow-tokenizer"),
+        ({"envs": (tiny_policy.ENV_ID,), "tokenizers": None}, {"tasks": "many"}, "tasks"),
+        ({"envs": (tiny_policy.ENV_ID,), "tokenizers": None}, {"tasks": 3}, None),
+    ],
+)
+async def test_service_is_asked_before_anything_is_loaded_whether_it_plays_this(
+    servers: list[FakePolicyServer],
+    codec: ChatCodec,
+    allows: dict[str, Any],
+    kwargs: dict[str, Any],
+    message: str | None,
+) -> None:
+    if "tokenizers" in allows:
+        allows = {**allows, "tokenizers": (codec.tokenizer.name_or_path,)}
+    async with serving(allowed=Allowed(**allows)) as service:
+        policy = policy_of(servers, service=service.url)
+
+        def check() -> None:
+            policy.check_servers(
+                tokenizer=codec.tokenizer, env_id=tiny_policy.ENV_ID, env_kwargs=kwargs
+            )
+
+        if message is None:
+            await asyncio.to_thread(check)
+            return
+        with pytest.raises(AgentGymError, match=message) as caught:
+            await asyncio.to_thread(check)
+    assert "\n" not in str(caught.value)
+
+
+def test_server_that_a_killed_run_left_paused_is_not_waited_for(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    servers[0].paused = True
+    policy = policy_of(servers)
+    policy.check_servers(tokenizer=codec.tokenizer)
+    assert not servers[0].requests
+    assert servers[1].requests
+
+
+def test_any_error_of_the_first_process_reaches_the_others(
+    servers: list[FakePolicyServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import accelerate.utils
+
+    told: list[Any] = []
+
+    def broadcast(objects: list[Any], *, from_process: int) -> None:
+        if told:
+            objects[:] = told
+        else:
+            told.extend(objects)
+
+    monkeypatch.setattr(accelerate.utils, "broadcast_object_list", broadcast)
+    first, other = policy_of(servers), policy_of(servers)
+    first.connect(SimpleNamespace(is_main_process=True, num_processes=2))
+    other.connect(SimpleNamespace(is_main_process=False, num_processes=2))
+
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    first.sync.push = fails  # type: ignore[method-assign, assignment]
+    other.sync.take_part = lambda weights: None  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        first.push(WEIGHTS)
+    with pytest.raises(TrainingError, match="out of memory"):
+        other.push(WEIGHTS)
+
+
+def test_policy_whose_servers_are_all_lost_says_so(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = connected(servers)
+    sync: Any = policy.sync
+    sync.stale_ones = {s.root: f"{s.root} was started anew" for s in servers}
+    assert len(policy.stale()) == 2
+    with pytest.raises(TrainingError, match="no policy server has the trainer's weights.*anew"):
+        policy.probe([4], tokens=2, temperature=1.0)
+    sync.stale_ones = {}
+    policy.push(WEIGHTS)
+    assert len(play(policy, codec)) == 12
+    policy.close()
+
+
 def test_ids_and_tokenizer_are_looked_at_before_the_first_episode(
     servers: list[FakePolicyServer], codec: ChatCodec
 ) -> None:
@@ -276,8 +367,11 @@ def test_batch_of_which_nothing_could_be_played_ends_the_run_with_the_reason(
     requests = [
         EpisodeRequest(seed=k, group=t.group, sample=t.sample) for k, t in enumerate(traces)
     ]
+    trainer = SimpleNamespace(
+        model=SimpleNamespace(training=True), accelerator=SimpleNamespace(process_index=0)
+    )
     with pytest.raises(TrainingError, match=r"none of the 2 episodes.*no such luck") as caught:
-        rollout._play(requests, None)
+        rollout._play(requests, trainer)
     assert "\n" not in str(caught.value)
     policy.close()
 
