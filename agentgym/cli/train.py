@@ -125,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
     if args.merge and config.lora is None:
         raise ConfigError("--merge is for runs with lora, such as --set lora.rank=32")
     EnvSource(config.env, config.env_kwargs)  # before the model, which may take a download
-    from agentgym.train.grpo import claim, fit, make_trainer
+    from agentgym.train.grpo import fit, make_trainer
+    from agentgym.train.run_folder import claim
 
     checkpoint = claim(config, resume=args.resume)
     trainer = make_trainer(config)

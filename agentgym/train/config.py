@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.train.algorithms import Algorithm
@@ -212,7 +211,7 @@ def read_config(values: Mapping[str, Any], *, source: str = "the training config
         raise ConfigError(f"{source}: {'; '.join(faults)}") from error
 
 
-def _fault(fault: ErrorDetails) -> str:
+def _fault(fault: Mapping[str, Any]) -> str:
     """What pydantic found wrong, as the settings are named."""
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     if fault["type"] == "missing":

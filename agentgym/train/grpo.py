@@ -10,9 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import random
-import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.errors import ConfigError, TrainingError
+from agentgym.errors import AgentGymError, ConfigError, TrainingError
 from agentgym.roles import Roles
 from agentgym.rollout.hosted import hosted_kwargs
 from agentgym.rollout.source import EnvSource
@@ -35,7 +33,10 @@ from agentgym.train.held_out import HeldOutTasks, held_out_config, held_out_task
 from agentgym.train.interrupt import stoppable
 from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_weights_on_cpu
 from agentgym.train.lora import check_lora, trainer_options
-from agentgym.train.rollout import episode_reward, preflight, rollout_func
+from agentgym.train.preflight import check_fit, load_tokenizer
+from agentgym.train.rendezvous import rendezvous_of_its_own
+from agentgym.train.rollout import episode_reward, rollout_func
+from agentgym.train.run_folder import claim, run_record
 from agentgym.train.served_setup import served_policy
 from agentgym.train.trackers import check_trackers
 from agentgym.train.versions import require_training_stack
@@ -98,10 +99,7 @@ def fit(
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     config.out.mkdir(parents=True, exist_ok=True)
-    settings = config.model_dump(mode="json")
-    if Path(config.model).is_dir():  # so that the run can be resumed from any folder
-        settings["model"] = str(Path(config.model).absolute())
-    record = json.dumps(settings, indent=2, ensure_ascii=False)
+    record = json.dumps(run_record(config), indent=2, ensure_ascii=False)
     if trainer.accelerator.is_main_process:
         (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
@@ -131,18 +129,30 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     check_lora(config.model, config.lora)
     args = grpo_config(config)
     check_trackers(args.report_to)
-    tokenizer, model_context = _load_tokenizer(config.model)
+    tokenizer, model_context = load_tokenizer(config.model)
     context = config.max_context or min(model_context, DEFAULT_CONTEXT)
     if context > model_context:
         raise ConfigError(
             f"max_context={context} is more than the {model_context} tokens {config.model} takes"
         )
     args.vllm_max_model_length = context
+    args.max_completion_length = context  # which is what `dr_grpo` divides by
     policy = served_policy(config, max_context=context)
     env_kwargs = training_kwargs(config)
-    tasks = _check_fit(config, env_kwargs, tokenizer, context)
+    tasks = check_fit(
+        config,
+        env_kwargs=env_kwargs,
+        tokenizer=tokenizer,
+        context=context,
+        template_kwargs=args.chat_template_kwargs,
+    )
     if policy is not None:
-        policy.check_servers(first=args.process_index == 0, tokenizer=tokenizer)
+        policy.check_servers(
+            first=args.process_index == 0,
+            tokenizer=tokenizer,
+            env_id=config.env,
+            env_kwargs=env_kwargs,
+        )
     if (held_out := held_out_of(config)) is not None:
         tasks = [task for task in tasks if task not in held_out.tasks]
     order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)
@@ -166,15 +176,15 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         colocated_engine_for_cpu(max_context=context)
         if policy is None
         else policy.building_trainer(),
-        _environment_restored(),
+        rendezvous_of_its_own(),
         warnings.catch_warnings(),
+        _refusals_in_one_line(),
     ):
-        _claim_a_port()
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
         trainer = trainer_class(config.algorithm)(
-            model=config.model,
+            model=run_record(config)["model"],  # adapters keep it, and are merged from anywhere
             args=args,
             processing_class=tokenizer,
             reward_funcs=episode_reward,
@@ -190,33 +200,16 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
 
 
 @contextmanager
-def _environment_restored() -> Iterator[None]:
-    """Take back the rendezvous variables that TRL sets for vLLM while it is built.
-
-    A process started from here later, another training run for one, would take itself for a rank of
-    this one and fail at the port.
-    """
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    before = {name: os.environ.get(name) for name in names}
+def _refusals_in_one_line() -> Iterator[None]:
+    """Tell what TRL, or what it stands on, refuses to train with as any other setting's fault."""
     try:
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-
-
-def _claim_a_port() -> None:
-    """Give a run of one process a rendezvous port of its own.
-
-    TRL 1.16 takes 29500 if nobody listens there at that moment, so of two runs that start together
-    one dies in `init_process_group`. Launchers of several processes set the port themselves.
-    """
-    if "WORLD_SIZE" in os.environ or os.environ.get("MASTER_PORT"):
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
+    except AgentGymError:
+        raise
+    except (ValueError, ImportError, NotImplementedError) as error:
+        raise ConfigError(
+            f"no trainer with these settings: {' '.join(str(error).split())}"
+        ) from error
 
 
 def task_order(tasks: Sequence[str], count: int, *, seed: int) -> list[str]:
@@ -268,104 +261,6 @@ def held_out_of(config: TrainConfig) -> HeldOutTasks | None:
         env_kwargs=training_kwargs(held_out_config(config)),
         training_kwargs=training_kwargs(config),
     )
-
-
-def _check_fit(
-    config: TrainConfig, env_kwargs: dict[str, Any], tokenizer: Any, context: int
-) -> list[str]:
-    """The environment's tasks, once it is known that they can be trained on with this model."""
-    from agentgym.tokens.codec import ChatCodec
-
-    env = EnvSource(config.env, env_kwargs).make()
-    try:
-        codec = ChatCodec(
-            tokenizer,
-            stop_ids=_stop_ids(config.model, tokenizer),
-            template_kwargs=config.grpo.get("chat_template_kwargs"),
-        )
-        opening = preflight(env, codec)
-        tasks: list[str] = list(env.unwrapped.task_ids())  # type: ignore[attr-defined]
-    finally:
-        env.close()
-    if len(opening) + config.max_turn_tokens > context:
-        raise ConfigError(
-            f"a task's opening has {len(opening)} tokens; with max_turn_tokens="
-            f"{config.max_turn_tokens} not even one turn fits max_context={context}"
-        )
-    return tasks
-
-
-def _load_tokenizer(model: str) -> tuple[Any, int]:
-    """The model's tokenizer and the longest context it takes."""
-    from transformers import AutoConfig, AutoTokenizer
-
-    if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
-        raise ConfigError(f"no folder {model!r} with a model in it")
-    try:
-        model_config = AutoConfig.from_pretrained(model).get_text_config()
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"can't load model {model!r}: {reason} (a folder with config.json and tokenizer, or a "
-            "hub id)"
-        ) from error
-    if tokenizer.eos_token_id is None:
-        raise ConfigError(f"the tokenizer of {model!r} has no eos_token; nothing would end a turn")
-    return tokenizer, int(getattr(model_config, "max_position_embeddings", 0) or DEFAULT_CONTEXT)
-
-
-def _stop_ids(model: str, tokenizer: Any) -> list[int]:
-    """The tokenizer's and the model's own, as TRL collects them."""
-    from transformers import GenerationConfig
-
-    try:
-        declared = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # no generation_config.json
-        declared = None
-    ids = [declared] if isinstance(declared, int) else list(declared or ())
-    return ids if tokenizer.eos_token_id in ids else [tokenizer.eos_token_id, *ids]
-
-
-def claim(config: TrainConfig, *, resume: bool = False) -> Path | None:
-    """See that the output folder is free for this run; nothing is written yet.
-
-    Returns:
-        The checkpoint to continue from, if any.
-
-    Raises:
-        ConfigError: If the folder has another run, or can't be written to.
-    """
-    from transformers.trainer_utils import get_last_checkpoint
-
-    record = config.out / CONFIG_FILE
-    last = get_last_checkpoint(str(config.out)) if config.out.is_dir() else None
-    now = config.model_dump(mode="json")
-    if not resume:
-        if last is not None:
-            raise ConfigError(
-                f"{config.out} already has a run ({Path(last).name}); continue it with --resume, "
-                "or choose another --out"
-            )
-    elif record.exists():
-        before = json.loads(record.read_text(encoding="utf-8"))
-        fixed = ["env", "env_kwargs", "tasks_per_step", "group_size", "seed", "lora"]
-        if config.eval_every is not None:  # evaluations are compared task by task
-            fixed += ["eval_tasks", "eval_env_kwargs"]
-        changed = [name for name in fixed if before.get(name) != now[name]]
-        if changed:
-            raise ConfigError(
-                f"can't resume {config.out} with another {', '.join(changed)}: tasks and seeds "
-                f"would not continue; it was {', '.join(f'{n}={before.get(n)!r}' for n in changed)}"
-            )
-    there = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"can't write to {config.out}: {there} is not a folder to write in")
-    if resume and last is None and not record.exists():
-        raise ConfigError(f"{config.out} has no run to resume; start one without --resume")
-    if resume and last is None:
-        logger.warning("%s has no checkpoint; starting from the beginning", config.out)
-    return Path(last) if last else None
 
 
 def _not_about_masked_rows(record: logging.LogRecord) -> bool:

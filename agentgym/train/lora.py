@@ -8,13 +8,14 @@ that is trained and saved.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.types import Finite, Record
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -64,6 +65,32 @@ def check_lora(model: str, lora: LoraSettings | None) -> None:
         raise ConfigError('lora needs peft: pip install "agentgym-envs[train]"')
     if lora.quantize is not None:
         _check_quantization()
+    if lora.targets != "all-linear":
+        _check_targets(model, lora.targets)
+
+
+def _check_targets(model: str, targets: Sequence[str]) -> None:
+    """See that each name is a layer's; peft is content if one of them is, once all is loaded."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = Path(model).expanduser()
+    try:
+        config = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else model)
+        with torch.device("meta"):  # names and shapes, no weights
+            built = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError):  # of a kind that only TRL can build, or none at all
+        return
+    output = built.get_output_embeddings()
+    linear = [
+        name
+        for name, layer in built.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not output
+    ]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in linear):
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise ConfigError(f"lora.targets: {unknown_name('layer', target, known)}")
 
 
 def _check_quantization() -> None:

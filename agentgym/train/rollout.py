@@ -9,10 +9,8 @@ returned None for it.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +20,9 @@ import gymnasium
 
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
-from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
+from agentgym.rollout import EpisodeRequest, Limits, Progress
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
-from agentgym.traces import TraceWriter
 from agentgym.train.advantages import informative
 from agentgym.train.batch import BatchListener, PlayedBatch
 from agentgym.train.invariant import require_live_weights
@@ -48,10 +45,12 @@ from agentgym.train.policy_source import (
     RolloutEngine,
     policy_source_of,
 )
+from agentgym.train.preflight import floor_of, preflight
 from agentgym.train.refill import further_tasks, refill
+from agentgym.train.row_requests import row_requests
+from agentgym.train.step_traces import StepTraces
 from agentgym.train.versions import require_training_stack
 from agentgym.train.whole_batch import whole_batch
-from agentgym.types import Message, ToolSpec
 
 
 def rollout_func(
@@ -147,7 +146,7 @@ class Rollout:
         self._max_turn_tokens = max_turn_tokens
         self._max_episode_tokens = max_episode_tokens
         self._seed = seed
-        self._traces = traces
+        self._traces = StepTraces(traces)
         self._check_every = check_every
         self._limits = limits
         self._template_kwargs = template_kwargs
@@ -158,8 +157,8 @@ class Rollout:
         self._codec: ChatCodec | None = None
         self._source: PolicySource | None = None
         self._engine: RolloutEngine | None = None
-        self._sink = _StepFile()
         self._probe: list[int] = []
+        self._next_check = 0
         self._step = -1
         self._call_in_step = 0
 
@@ -243,19 +242,13 @@ class Rollout:
         env = gymnasium.make(self.env_id, **self.env_kwargs)
         try:
             self._probe = preflight(env, codec, dataset=trainer.train_dataset)
-            scoring = getattr(env.unwrapped, "scoring", None)
+            floor = floor_of(env, self._objective.truncated)
         finally:
             env.close()
         codec.adopt()
         source.check(codec, self._probe)
         self._source = source
-        if "floor" in self._objective.truncated.values():
-            if scoring is None:
-                raise TrainingError(
-                    f"{self.env_id} tells no reward range of which truncated episodes could get "
-                    'the lower end; choose truncated="train" or "mask"'
-                )
-            self._objective = replace(self._objective, floor=scoring.reward_range[0])
+        self._objective = replace(self._objective, floor=floor)
         self._tasks = self._tasks or list(dict.fromkeys(trainer.train_dataset["prompt"]))
         return codec
 
@@ -268,8 +261,9 @@ class Rollout:
         self._step, self._call_in_step = step, 0
         assert self._source is not None
         self._source.after_sync(str(step))
-        if self.calls == 0 or step % self._check_every == 0:
+        if self.calls == 0 or step >= self._next_check:
             require_live_weights(trainer, self._probe)
+            self._next_check = (step // self._check_every + 1) * self._check_every
 
     def _without_stale(self, settled: Sequence[Settled]) -> list[Settled]:
         """Take the vote of episodes that a server played with weights nobody knows."""
@@ -289,7 +283,17 @@ class Rollout:
         self, tasks: Mapping[int, str], rows_here: int, trainer: Any, *, round_: int = 0
     ) -> list[Settled]:
         """Play an episode for each row asked for, and settle what the optimiser gets of it."""
-        requests = list(self._requests(tasks, rows_here, trainer, round_=round_))
+        training = trainer.model.training
+        first_row = trainer.accelerator.process_index * rows_here
+        requests = list(
+            row_requests(
+                {first_row + row: task for row, task in tasks.items()},
+                batch=f"{self._step}.{self._call_in_step}" + ("" if training else ".eval"),
+                seed=self._seed,
+                group_size=trainer.num_generations if training else trainer.num_generations_eval,
+                round_=round_,
+            )
+        )
         traces = self._play(requests, trainer, more=round_ > 0)
         filler = trainer.eos_token_ids[0]
         return [self._objective.settle(trace, filler_id=filler) for trace in traces]
@@ -318,37 +322,6 @@ class Rollout:
         )
         return done.kept, done.left_out, done.metrics()
 
-    def _requests(
-        self, tasks: Mapping[int, str], rows_here: int, trainer: Any, *, round_: int = 0
-    ) -> Iterator[EpisodeRequest]:
-        """One request per row; the rows of a group share the seed and differ by `sample`.
-
-        Seeds depend on the training step and not on how often this process was called, so a
-        resumed run continues with the seeds it would have had.
-
-        Args:
-            tasks: Task by row of this process, counted from 0.
-            rows_here: Rows that this process has in all.
-            trainer: Knows the size of a group, and which process this is.
-            round_: 0, or the round of refilling.
-        """
-        training = trainer.model.training
-        size = trainer.num_generations if training else trainer.num_generations_eval
-        first_row = trainer.accelerator.process_index * rows_here
-        batch = f"{self._step}.{self._call_in_step}" + ("" if training else ".eval")
-        # A group may be spread over processes.
-        here = Counter((first_row + row) // size for row in tasks)
-        again = (f"again{round_}",) if round_ else ()
-        for row, task in tasks.items():
-            place, sample = divmod(first_row + row, size)
-            yield EpisodeRequest(
-                task_id=task,
-                seed=derived_seed(self._seed, batch, place, *again),
-                group=".".join((batch, str(place), *again)),
-                group_size=here[place],
-                sample=sample,
-            )
-
     def _play(
         self, requests: Sequence[EpisodeRequest], trainer: Any, *, more: bool = False
     ) -> list[Trace]:
@@ -361,17 +334,18 @@ class Rollout:
         """
         if self._engine is None:
             self._engine = self._new_engine(len(requests), trainer)
-        self._sink.open(self._trace_file(trainer, more=more))
+        self._open_traces(trainer, more=more)
         try:
             with self.while_playing():
                 played = self._engine.run_blocking(requests)
         finally:
-            self._sink.close()
+            self._traces.close()
         by_request = {(trace.group, trace.sample): trace for trace in played}
         missing = [r for r in requests if (r.group, r.sample) not in by_request]
         if missing or len(played) != len(requests):
             raise TrainingError(f"{len(requests)} episodes were asked for, {len(played)} came back")
-        if all(trace.failure_class == "infra" for trace in played):
+        # A batch of which some were played goes on with those.
+        if not more and all(trace.failure_class == "infra" for trace in played):
             (first, *_) = [trace.error or "no error is told" for trace in played]
             raise TrainingError(
                 f"none of the {len(played)} episodes after step {self._step} could be played: "
@@ -394,7 +368,7 @@ class Rollout:
                 eval_concurrency=episodes,
                 max_episode_tokens=self._max_episode_tokens,
             ),
-            writer=self._sink,
+            writer=self._traces,
             progress=self.progress,
             policy_name=trainer.model.name_or_path,
             template_kwargs=self._template_kwargs,
@@ -402,21 +376,15 @@ class Rollout:
         )
         return self._source.engine(settings, self._codec)
 
-    def _trace_file(self, trainer: Any, *, more: bool = False) -> Path | None:
-        """Where this step's traces go; what an interrupted attempt left is kept beside it."""
-        if self._traces is None or self._step % self.keep_traces_every:
-            return None
-        kind = "step" if trainer.model.training else "eval"
-        rank = trainer.accelerator.process_index
-        name = f"traces-{kind}{self._step:06d}" + (f"-rank{rank}" if rank else "")
-        path = self._traces / f"{name}.jsonl"
-        if path.exists() and self._call_in_step == 0 and not more:
-            numbers = itertools.count(1)
-            aside = next(
-                p for n in numbers if not (p := path.with_suffix(f".unused{n}.jsonl")).exists()
+    def _open_traces(self, trainer: Any, *, more: bool = False) -> None:
+        """Keep the traces of what is played next, if the step's are kept."""
+        if self._step % self.keep_traces_every == 0:
+            self._traces.open(
+                self._step,
+                training=trainer.model.training,
+                rank=trainer.accelerator.process_index,
+                anew=self._call_in_step == 0 and not more,
             )
-            path.rename(aside)
-        return path
 
     def close(self) -> None:
         """Close the environments, and what the policy keeps for its rollouts."""
@@ -435,26 +403,6 @@ def _gather(trainer: Any) -> Gather:
 
     gather: Gather = gather_object
     return gather
-
-
-class _StepFile:
-    """The traces of the step being played: one sink for the engine, a file per step."""
-
-    def __init__(self) -> None:
-        self._writer: TraceWriter | None = None
-
-    def open(self, path: Path | None) -> None:
-        self._writer = TraceWriter(path) if path is not None else None
-
-    def write(self, trace: Trace) -> None:
-        """Keep one trace."""
-        if self._writer is not None:
-            self._writer.write(trace)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
 
 def episode_reward(
@@ -479,45 +427,6 @@ def episode_reward(
         for name, value in batch_metrics[0].items():
             log_metric(f"agentgym/{name}", value)
     return reward
-
-
-def preflight(env: Any, codec: ChatCodec, *, dataset: Any = None) -> list[int]:
-    """Check that env, dataset and chat template fit together.
-
-    Returns:
-        The ids of the first task's opening.
-
-    Raises:
-        TrainingError: If they don't, with the remedy.
-    """
-    known = list(env.unwrapped.task_ids())
-    if not known:
-        raise TrainingError(f"{env.unwrapped.spec.id} has no tasks to train on")
-    if dataset is not None:
-        unknown = set(dataset["prompt"]).difference(known)
-        if unknown:
-            raise TrainingError(
-                f"the dataset names {len(unknown)} unknown tasks, such as {min(unknown)!r}; "
-                f"{env.unwrapped.spec.id} has {known[0]!r} to {known[-1]!r}"
-            )
-    opening: Sequence[Message]
-    opening, info = env.reset(seed=0, options={"task_id": known[0]})
-    tools: Sequence[ToolSpec] = info["tools"]
-    codec.check(opening, tools)
-    if tools and not codec.native_tools and not _reads_text(env.unwrapped):
-        raise TrainingError(
-            f"{env.unwrapped.spec.id} is played with tool calls, and the chat template of "
-            f"{codec.tokenizer.name_or_path!r} offers none that can be read; use a model that "
-            "writes calls in one of the formats of docs/tool_calls.md (Qwen 2.5 on, Llama 3.x, "
-            "GLM 4, GPT-OSS, Gemma 4, DeepSeek, Nemotron 3, …)"
-        )
-    return codec.prompt_ids(opening, tools)
-
-
-def _reads_text(env: Any) -> bool:
-    from agentgym.core import AgentEnv
-
-    return type(env).parse_text is not AgentEnv.parse_text
 
 
 def _sampling(trainer: Any, max_turn_tokens: int) -> SamplingParams:

@@ -13,7 +13,8 @@ from typing import Any
 import tiny_policy  # noqa: F401  (registers the environment)
 
 from agentgym.train.config import TrainConfig
-from agentgym.train.grpo import claim, fit, make_trainer
+from agentgym.train.grpo import fit, make_trainer
+from agentgym.train.run_folder import claim
 
 
 def main(config: TrainConfig) -> None:

@@ -200,8 +200,8 @@ def test_interrupted_run_resumes_with_the_same_tasks_seeds_and_ids(
 
     def cut_in_the_fourth_step(requests: Any, trainer: Any, **how: Any) -> Any:
         if trainer.state.global_step == 3:
-            rollout._sink.open(rollout._trace_file(trainer))
-            rollout._sink.close()
+            rollout._open_traces(trainer)
+            rollout._traces.close()
             raise KeyboardInterrupt
         return play(requests, trainer, **how)
 

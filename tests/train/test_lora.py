@@ -44,6 +44,17 @@ def test_folder_without_an_adapter_cannot_be_merged(tmp_path: Path) -> None:
         merge_adapter(tmp_path, tmp_path / "merged")
 
 
+@pytest.mark.filterwarnings("default")  # torch's own
+def test_layer_that_the_model_has_not_is_named_before_it_is_loaded(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = str(tiny_policy.save_policy(tmp_path))
+    check_lora(model, LoraSettings(targets=["q_proj", "mlp.up_proj"]))
+    with pytest.raises(ConfigError, match=r"lora\.targets: unknown layer 'qproj'; .*'q_proj'"):
+        check_lora(model, LoraSettings(targets=["v_proj", "qproj"]))
+    with pytest.raises(ConfigError, match="unknown layer 'lm_head'"):
+        check_lora(model, LoraSettings(targets=["lm_head"]))
+
+
 e2e = pytest.mark.e2e
 real = pytest.mark.filterwarnings("default")  # TRL's, vLLM's and torch's own
 

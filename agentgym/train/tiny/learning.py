@@ -19,7 +19,8 @@ from agentgym.rollout import Progress, derived_seed
 from agentgym.trace import Trace
 from agentgym.train.config import TrainConfig
 from agentgym.train.evaluation import Evaluation, evaluate
-from agentgym.train.grpo import claim, fit, make_trainer
+from agentgym.train.grpo import fit, make_trainer
+from agentgym.train.run_folder import claim
 from agentgym.train.tiny.demonstrations import ENV_ID, ENV_KWARGS
 from agentgym.train.tiny.model import MAX_CONTEXT
 from agentgym.types import Finite, Record
