@@ -86,6 +86,7 @@ class TokenWire:
         _check_fields(endpoint)
         self._endpoint = endpoint
         self._max_context = path.max_context
+        self._most_room: int | None = path.max_context
         self._loaded = load_tokenizer(path.tokenizer)
         self._stops = tuple(dict.fromkeys((*path.stop_ids, *self._loaded.stop_ids)))
         self._conversations: Conversations = (
@@ -106,7 +107,7 @@ class TokenWire:
         shown = tools if self._endpoint.dialect.tools else ()
         with self._using():
             self._check_template(messages, shown)
-            prompt = self._conversations.prompt(session, messages, shown)
+            prompt = self._conversations.prompt(session, messages, shown, most=self._most_room)
         if self._max_context is not None:
             _room(len(prompt.ids), self._max_context, self._endpoint)
         body = token_request_body(
@@ -174,6 +175,8 @@ class TokenWire:
             await check_tokenizer(session, self._endpoint.model, self._loaded)
             question.server = server
         server.max_context = context
+        if context and not self._max_context:
+            self._most_room = max(context, self._most_room or 0)
 
     def trimmed(self, data: bytes, question: Question) -> bytes:
         """The reply without the prompt, if that is the one that was sent, and without names."""

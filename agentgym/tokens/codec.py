@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym.errors import TrainingError
+from agentgym.errors import ContextOverflow, TrainingError
 from agentgym.tokens.calls.ids import CallReader
 from agentgym.tokens.control import ControlText
 from agentgym.tokens.extension import ANY_TOOL, ANY_USER, Extension, Trial
@@ -27,6 +27,12 @@ from agentgym.types import Message, ToolSpec
 
 logger = logging.getLogger(__name__)
 
+_RENDERERS = frozenset({
+    *("conversation", "messages", "tools", "chat_template", "add_generation_prompt"),
+    *("continue_final_message", "tokenize", "tokenizer_kwargs", "padding", "truncation"),
+    *("max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask"),
+})  # fmt: skip
+"""Parameters of transformers' `apply_chat_template` that aren't the template's."""
 _DROPS = "it leaves out earlier reasoning at a new user message"
 
 
@@ -54,8 +60,8 @@ class ChatCodec:
             The template is then used as it is.
 
     Raises:
-        TrainingError: If the tokenizer has no chat template, or native tools are asked for and
-            can't be had.
+        TrainingError: If the tokenizer has no chat template, a parameter isn't the template's, or
+            native tools are asked for and can't be had.
     """
 
     def __init__(
@@ -68,6 +74,11 @@ class ChatCodec:
         allow_breaks: bool = False,
     ) -> None:
         original = _template_of(tokenizer)
+        if taken := sorted(_RENDERERS & set(template_kwargs or ())):
+            raise TrainingError(
+                f"template_kwargs are variables of the chat template, such as enable_thinking; "
+                f"{', '.join(taken)} can't be set there"
+            )
         self.tokenizer = tokenizer
         self.stop_ids = tuple(stop_ids)
         self._kwargs = dict(template_kwargs or {})
@@ -119,10 +130,18 @@ class ChatCodec:
 
     # --- conversations to ids ------------------------------------------------------------------
 
-    def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+    def prompt_ids(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, most: int | None = None
+    ) -> list[int]:
         """Ids of an opening, up to where the assistant starts; shape `(P,)`.
 
+        Args:
+            messages: The opening.
+            tools: The episode's tools.
+            most: Ids that there is room for, if known; see `ControlText.exceeds`.
+
         Raises:
+            ContextOverflow: If there are far more.
             TrainingError: If the template refuses the messages.
         """
         hidden: list[str] = []
@@ -134,7 +153,7 @@ class ChatCodec:
             raise TrainingError(
                 f"the chat template refuses the messages {roles}: {error}"
             ) from error
-        return self._control.encode(text, hidden)
+        return self._encoded(text, hidden, most)
 
     def suffix_ids(
         self,
@@ -142,6 +161,8 @@ class ChatCodec:
         assistant: Message,
         new_messages: Sequence[Message],
         tools: Sequence[ToolSpec],
+        *,
+        most: int | None = None,
     ) -> list[int]:
         """Ids that follow a sampled message: what closes it, the new messages, the next opening.
 
@@ -153,20 +174,30 @@ class ChatCodec:
             assistant: The message they stand for, as it is in the history.
             new_messages: All messages since; rendered together, as templates merge neighbours.
             tools: The episode's tools.
+            most: Ids that there is room for, if known; see `ControlText.exceeds`.
 
         Raises:
+            ContextOverflow: If there are far more.
             TrainingError: If the template renders the assistant's message differently once the new
                 messages follow it, or refuses them.
         """
         hidden: list[str] = []
         guarded = self._guard([assistant, *new_messages], hidden)
         text, replaced = self._extension.text_after(guarded[0], guarded[1:])
-        tail = self._control.encode(text, hidden)
+        tail = self._encoded(text, hidden, most)
         if sampled and tail and sampled[-1] in self.stop_ids:
             stop = self._stop_texts.get(sampled[-1])
             if sampled[-1] == tail[0] or (stop is not None and stop == replaced):
                 return tail[1:]
         return tail
+
+    def _encoded(self, text: str, hidden: Sequence[str], most: int | None) -> list[int]:
+        if most is not None and self._control.exceeds(text, hidden, most):
+            raise ContextOverflow(
+                f"{len(text)} characters of new messages don't fit: the context has room for "
+                f"{max(0, most)} more tokens"
+            )
+        return self._control.encode(text, hidden)
 
     def extends(
         self,

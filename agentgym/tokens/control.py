@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentgym.tokens.direct import DirectTokenizer
 
 _CHARACTERS = 8
-"""Characters per token that are looked at to see whether a text is too long; few texts have more."""
+"""Characters per token that are looked at to see whether a text is too long; few have more."""
 _EDGE = 256
 """Ids by which the beginning of a text may have more than it has as part of the whole."""
 _MARKUP = re.compile(r"[<\[｜|].*[>\]｜|]", re.DOTALL)
@@ -73,11 +73,12 @@ class ControlText:
         text = _encodable(text)
         if not hidden:
             return self._ids(text)
-        first, *rest = self._slots.split(text)
-        ids = self._ids(first) if first else []
-        for slot, piece in zip(rest[::2], self._all_within(rest[1::2]), strict=True):
-            ids += self._as_text(hidden[int(slot)])
-            ids += piece
+        ids: list[int] = []
+        for position, piece in enumerate(self._slots.split(text)):
+            if position % 2:
+                ids += self._as_text(hidden[int(piece)])
+            elif piece:
+                ids += self._ids_within(piece) if position else self._ids(piece)
         return ids
 
     def exceeds(self, text: str, hidden: Sequence[str], most: int) -> bool:
@@ -109,14 +110,6 @@ class ControlText:
         if self._anchor is None:
             return self._ids(text)
         return self._ids(self._anchor + text)[1:]
-
-    def _all_within(self, texts: Sequence[str]) -> Iterable[list[int]]:
-        """The same for many texts at once; a call for each would take far longer."""
-        anchor, skipped = (self._anchor, 1) if self._anchor else ("", 0)
-        if not any(texts):
-            return [[] for _ in texts]
-        found = self._tokenizer([anchor + text for text in texts], add_special_tokens=False)
-        return (list(ids[skipped:]) for ids in found["input_ids"])
 
     def _as_it_is_read(self, text: str) -> str:
         """The text; normalized where a control token only then stands in it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentgym.errors import EndpointError, TrainingError
@@ -15,6 +16,12 @@ from agentgym.types import Message, ToolSpec
 _OPENINGS = 256
 """Openings whose ids are kept: the rollouts of a group begin alike, and rendering one costs more
 than anything else that is done here."""
+_MOST_IDS = 1 << 24
+"""Ids of sessions, half a gigabyte of them; beyond, what nobody asks for any more goes."""
+_STALE_S = 3600.0
+"""Since a session's last answer; longer than an environment takes for a turn."""
+_SENT = ("role", "content", "tool_calls", "tool_call_id")
+"""What of an earlier message may not change, as it is in the prompt already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +30,20 @@ class TokenPrompt:
 
     ids: tuple[int, ...]
     """Shape `(P,)`."""
-    messages: int
-    """Messages that it stands for."""
+    messages: tuple[Message, ...]
+    """What it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A session's last turn."""
+
+    prompt: TokenPrompt
+    sampled: tuple[int, ...]
+    at_s: float
+
+    def __len__(self) -> int:
+        return len(self.prompt.ids) + len(self.sampled)
 
 
 class Conversations:
@@ -33,15 +52,22 @@ class Conversations:
     Nothing changes until a prompt has been answered, so a request may be repeated, or sent to
     another server.
 
+    A session that is never released is dropped when memory gets short. If it goes on all the same,
+    it is rendered anew, so that its row says that its prompts don't extend each other.
+
     Args:
         codec: Renders messages.
+        clock: Seconds, rising.
     """
 
-    def __init__(self, codec: ChatCodec) -> None:
+    def __init__(self, codec: ChatCodec, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.codec = codec
-        self._said: dict[str, tuple[TokenPrompt, tuple[int, ...]]] = {}
+        self._clock = clock
+        self._said: OrderedDict[str, _Said] = OrderedDict()
+        self._size = 0
         self._openings: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end an episode, and so release it, in here.
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._said)
@@ -49,11 +75,16 @@ class Conversations:
     def renewed(self) -> Conversations:
         """The same with a lock of its own, for a forked process: nobody lets go of this one's."""
         found = Conversations(self.codec)
-        found._said = dict(self._said)
+        found._said, found._size = self._said.copy(), self._size
         return found
 
     def prompt(
-        self, session: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]
+        self,
+        session: str | None,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        most: int | None = None,
     ) -> TokenPrompt:
         """The next prompt: everything so far, and the messages added since.
 
@@ -64,29 +95,44 @@ class Conversations:
             session: Whose; None stands alone.
             messages: The whole conversation.
             tools: The episode's tools.
+            most: Ids that there is room for, if known. A prompt that is far longer is not put
+                together; one that is somewhat longer may be.
 
         Raises:
-            EndpointError: If the conversation does not continue with the message that was sampled.
+            ContextOverflow: If it is far longer.
+            EndpointError: If the conversation does not continue with the message that was sampled,
+                or what came before it has changed.
             TrainingError: If the template can't continue it.
         """
         with self._lock:
             said = None if session is None else self._said.get(session)
         if said is None:
-            return TokenPrompt(self._opening(messages, tools), len(messages))
-        before, sampled = said
-        seen = before.messages
+            return TokenPrompt(self._opening(messages, tools, most), tuple(messages))
+        before, sampled = said.prompt, said.sampled
+        seen = len(before.messages)
         if len(messages) <= seen or messages[seen].get("role") != "assistant":
             raise EndpointError(
                 "a session's conversation must continue with the message that was sampled",
                 retryable=False,
             )
         history, assistant, new = messages[:seen], messages[seen], messages[seen + 1 :]
-        if self.codec.may_break and not self._goes_on(history, assistant, new, tools):
-            return TokenPrompt(tuple(self.codec.prompt_ids(messages, tools)), len(messages))
-        suffix = self.codec.suffix_ids(sampled, assistant, new, tools)
-        return TokenPrompt((*before.ids, *sampled, *suffix), len(messages))
+        changed = not all(map(_says_the_same, history, before.messages))
+        if changed and not self.codec.allow_breaks:
+            raise EndpointError(
+                "earlier messages of a session have changed, and the prompt made of ids has them "
+                "as they were; leave them, or take a new session",
+                retryable=False,
+            )
+        if changed or (self.codec.may_break and not self._goes_on(history, assistant, new, tools)):
+            ids = self.codec.prompt_ids(messages, tools, most=most)
+            return TokenPrompt(tuple(ids), tuple(messages))
+        left = None if most is None else most - len(said)
+        suffix = self.codec.suffix_ids(sampled, assistant, new, tools, most=left)
+        return TokenPrompt((*before.ids, *sampled, *suffix), tuple(messages))
 
-    def _opening(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+    def _opening(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], most: int | None
+    ) -> tuple[int, ...]:
         """Ids of a conversation that begins; those of the latest are remembered."""
         key = json.dumps([list(messages), list(tools)], default=repr)
         with self._lock:
@@ -94,7 +140,7 @@ class Conversations:
             if ids is not None:
                 self._openings.move_to_end(key)
                 return ids
-        ids = tuple(self.codec.prompt_ids(messages, tools))
+        ids = tuple(self.codec.prompt_ids(messages, tools, most=most))
         with self._lock:
             self._openings[key] = ids
             if len(self._openings) > _OPENINGS:
@@ -115,17 +161,35 @@ class Conversations:
 
     def answered(self, session: str | None, prompt: TokenPrompt, sampled: Sequence[int]) -> None:
         """Keep what was sampled from a prompt; shape `(C,)`."""
-        if session is not None:
-            with self._lock:
-                self._said[session] = (prompt, tuple(sampled))
+        if session is None:
+            return
+        with self._lock:
+            self._drop(session)
+            now = self._clock()
+            said = self._said[session] = _Said(prompt, tuple(sampled), now)
+            self._size += len(said)
+            while self._size > _MOST_IDS:
+                oldest, last = next(iter(self._said.items()))
+                if last.at_s > now - _STALE_S:
+                    return
+                self._drop(oldest)
+
+    def _drop(self, session: str) -> None:
+        said = self._said.pop(session, None)
+        self._size -= len(said) if said is not None else 0
 
     def forget(self, session: str) -> None:
         """Drop a session."""
         with self._lock:
-            self._said.pop(session, None)
+            self._drop(session)
 
     def clear(self) -> None:
         """Drop all of them."""
         with self._lock:
             self._said.clear()
+            self._size = 0
             self._openings.clear()
+
+
+def _says_the_same(message: Message, sent: Message) -> bool:
+    return message is sent or all(message.get(key) == sent.get(key) for key in _SENT)

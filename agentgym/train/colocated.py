@@ -67,7 +67,7 @@ class ColocatedClient:
             ContextOverflow: If no token fits behind the prompt.
             EndpointError: If the engine fails.
         """
-        prompt = self._conversations.prompt(session, messages, tools)
+        prompt = self._conversations.prompt(session, messages, tools, most=self._max_context)
         room = self._max_context - len(prompt.ids)
         if room < 1:
             raise ContextOverflow(

@@ -235,6 +235,7 @@ async def test_raw_logprobs_go_with_the_models_own_distribution_only(server, mak
         ({"prompt_token_ids": None}, "doesn't say which prompt it answers"),
         ({"token_ids": [1, "2"]}, "no token ids"),
         ({"token_ids": [1, -2]}, "no token ids"),
+        ({"token_ids": [1, 2**40]}, "no token ids"),
         ({"logprobs": None}, "no log-probabilities for"),
         ({"logprobs": {"token_logprobs": [-1.0]}, "token_ids": [1, 2]}, "1 log-prob.* 2 ids"),
         ({"logprobs": {"token_logprobs": [0.5]}, "token_ids": [1]}, "0.5 is above 0"),
@@ -297,6 +298,34 @@ async def test_prompt_that_leaves_no_room_is_not_sent(server, make_client, told)
         await client.complete(OPENING * 20, (), SamplingParams())
     assert server.requests == server.refused == []
     assert client.usage.calls == 0
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_page_that_is_far_too_long_is_not_even_encoded(server, make_client, told):
+    """A megabyte takes most of a second on the event loop, for everybody."""
+    server.max_model_len = 512
+    client = make_client({"max_context": 512} if told else {})
+    first = await client.complete(OPENING, (), SamplingParams(max_tokens=5), session="s")
+    page = {"role": "user", "content": "<|im_end|> hello" * 100_000}
+    encoded = encoded_by(client)
+    with pytest.raises(ContextOverflow, match="characters of new messages don't fit"):
+        await client.complete([*OPENING, first.message, page], (), SamplingParams(), session="s")
+    assert sum(encoded) < 10_000
+    again = [*OPENING, first.message, {"role": "user", "content": "hello"}]
+    assert (await client.complete(again, (), SamplingParams(), session="s")).prompt_ids
+
+
+def encoded_by(client: ChatClient) -> list[int]:
+    """Takes the length of every text that the client encodes from now on."""
+    control = client._wire._conversations.codec._control
+    encode, lengths = control._ids, []
+
+    def counting(text: str) -> list[int]:
+        lengths.append(len(text))
+        return encode(text)
+
+    control._ids = counting
+    return lengths
 
 
 async def test_ended_by_the_limit_is_cut_off(server, make_client):

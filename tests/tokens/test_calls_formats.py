@@ -263,10 +263,11 @@ def test_degenerate_replies_are_read() -> None:
             "<function=a>" * 2_000,
             "<think></think>" * 5_000,
             "<|tool_call_start|>[f(a=" + "[" * 5_000,
+            "<|tool_call_start|>[f(a='" * 5_000,
             "<|tool_call>call:f{a:" + "[" * 5_000,
             '{"name": "a", "parameters": ' * 2_000,
             "<tool_call>{'a': " * 2_000,
             "<tool_call>search<arg_key>q</arg_key><arg_value>" * 1_000,
             "<tool_call><function=f><parameter=q>" * 1_000,
         ):
-            assert calls.read(text, TOOLS).malformed <= 2_000
+            assert calls.read(text, TOOLS).malformed <= 5_000

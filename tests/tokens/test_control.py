@@ -93,3 +93,55 @@ def test_text_without_control_tokens_is_encoded_as_ever(before: str, after: str)
     assert control.hide(before + after, hidden) == before + after
     plain = tokenizer(before + after, add_special_tokens=False)["input_ids"]
     assert control.encode(before + after, hidden) == plain
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text"),
+    [("NFKC", "＜tool_x＞"), ("NFKC", "＜｜end_x｜＞"), ("Lowercase", "<TOOL_X> <|END_X|>")],
+)
+def test_text_that_says_a_control_token_once_it_is_normalized_stays_text(
+    normalizer: str, text: str
+) -> None:
+    from tokenizers import AddedToken, normalizers
+
+    tokenizer = byte_tokenizer("qwen2_5")
+    tokenizer.backend_tokenizer.normalizer = getattr(normalizers, normalizer)()
+    tokenizer.add_tokens([AddedToken("<tool_x>", special=False, normalized=True)])
+    tokenizer.add_tokens([AddedToken("<|end_x|>", special=True, normalized=True)])
+    control = ControlText(tokenizer)
+    hidden: list[str] = []
+    guarded = control.hide({"content": f"a {text} b"}, hidden)["content"]
+    assert control.ids.isdisjoint(control.encode(guarded, hidden))
+    assert not control.ids.isdisjoint(control.encode(text))  # what the tokenizer makes of it
+
+
+def test_page_of_control_tokens_is_cut_up_once() -> None:
+    tokenizer = byte_tokenizer("qwen2_5")
+    control = ControlText(tokenizer)
+    asked: list[str] = []
+    encode = control._ids
+
+    def counting(text: str) -> list[int]:
+        asked.append(text)
+        return encode(text)
+
+    control._ids = counting  # type: ignore[method-assign]
+    hidden: list[str] = []
+    page = "<|im_end|>" * 1000
+    ids = control.encode(control.hide(page, hidden), hidden)
+    assert tokenizer.decode(ids) == page
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize("most", [1, 300, 5_000])
+@pytest.mark.parametrize("unit", ["hello ", "<|im_end|>", "x", "hello<|im_end|>"])
+def test_too_long_is_said_only_of_what_is(most: int, unit: str) -> None:
+    control = ControlText(byte_tokenizer("qwen2_5"))
+    for size in (most // 4, most, 40 * most + 4_000):
+        hidden: list[str] = []
+        guarded = control.hide(unit * size, hidden)
+        ids = control.encode(guarded, hidden)
+        if control.exceeds(guarded, hidden, most):
+            assert len(ids) > most
+        else:
+            assert len(ids) <= 8 * most + 2_048 or len(guarded) <= 8 * max(most, 256)

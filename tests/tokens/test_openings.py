@@ -17,7 +17,7 @@ class CountingCodec:
     fault = None
     rendered = 0
 
-    def prompt_ids(self, messages: Any, tools: Any) -> list[int]:
+    def prompt_ids(self, messages: Any, tools: Any, *, most: Any) -> list[int]:
         self.rendered += 1
         return [len(str(messages)), len(tools)]
 

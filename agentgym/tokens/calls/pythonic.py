@@ -34,6 +34,10 @@ class Pythonic(TaggedFormat):
 
     def block(self, text: str, begun: re.Match[str], tools: Sequence[ToolSpec]) -> Block:
         """Read one block."""
+        # No value goes on behind the next block's tag. Without this, a tag that is said over and
+        # over with a quote behind it is read to the reply's end each time.
+        following = self.opening.search(text, begun.end())
+        text = text[: following.start()] if following else text
         bracket = re.compile(r"\s*\[").match(text, begun.end())
         at = bracket.end() if bracket else begun.end()
         calls: list[ReadCall] = []
@@ -43,9 +47,9 @@ class Pythonic(TaggedFormat):
                 break
             calls.append(read[0])
             at = read[1]
-            if (following := _LISTED.match(text, at)) is None:
+            if (listed := _LISTED.match(text, at)) is None:
                 break
-            at = following.end()
+            at = listed.end()
         if (close := _CLOSE.match(text, at)) and calls:
             return Block(last_repaired(calls, bracket is None), close.end())
         border = _BORDER.search(text, at)
