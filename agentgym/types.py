@@ -308,6 +308,13 @@ def clean_text(text: str) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """Text with its control characters escaped, line breaks too: a task may be called anything."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 MAX_NESTING = 100
 """Levels of lists and objects that arguments may have; readers of JSON give up at about 200."""
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentgym.cli._columns import columns
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.types import in_one_line
+from agentgym.types import in_one_line, printable
 
 if TYPE_CHECKING:
     from agentgym.train.monitors import Alarm, Diagnosis, Thresholds
@@ -65,11 +65,11 @@ def _parts(found: Diagnosis) -> Iterator[str]:
 
 def _alarm(alarm: Alarm, *, lasting: Sequence[str]) -> str:
     over = "" if alarm.name in lasting else ", not at the end"
-    lines = [f"ALARM {alarm.name} (step {alarm.step}{over})"]
+    lines = [f"ALARM {printable(alarm.name)} (step {alarm.step}{over})"]
     for label, text in (("seen", alarm.seen), ("cause", alarm.cause), ("try", alarm.change)):
         indent = " " * 9
         lines += textwrap.wrap(
-            text, _WIDTH, initial_indent=f"  {label:<5}  ", subsequent_indent=indent
+            printable(text), _WIDTH, initial_indent=f"  {label:<5}  ", subsequent_indent=indent
         )
     return "\n".join(lines)
 
@@ -77,7 +77,7 @@ def _alarm(alarm: Alarm, *, lasting: Sequence[str]) -> str:
 def _figures(found: Diagnosis) -> str:
     rows = [
         (
-            moved.name,
+            printable(moved.name),
             f"{moved.first:.4g}",
             f"{moved.last:.4g}",
             "-" if moved.low is None else f"{moved.low:.4g} to {moved.high:.4g}",
@@ -118,7 +118,7 @@ def _seconds(found: Diagnosis) -> str:
     whole = seconds.pop("step", 0.0)
     if not whole:
         return ""
-    parts = ", ".join(f"{name} {value / whole:.0%}" for name, value in seconds.items())
+    parts = ", ".join(f"{printable(n)} {value / whole:.0%}" for n, value in seconds.items())
     return f"a step takes {whole:.3g} s: {parts}"
 
 
@@ -127,7 +127,7 @@ def _usage(found: Diagnosis) -> str:
         return ""
     rows = [
         (
-            role,
+            printable(role),
             f"{each.get('tokens_in', 0):,.0f}",
             f"{each.get('tokens_out', 0):,.0f}",
             f"${each['usd']:.4f}" if "usd" in each else "-",

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agentgym.rollout.whereabouts import Waiting, Whereabouts
 from agentgym.trace import Stage
-from agentgym.types import Finite, Record, Usage
+from agentgym.types import Finite, Record, Usage, printable
 
 
 class StageStatus(Record):
@@ -81,7 +81,7 @@ class EpisodeStatus(Record):
         )
 
     def __str__(self) -> str:
-        text = f"{_in_a_line(self.name)} for {self.waited_s:.0f} s"
+        text = f"{printable(self.name)} for {self.waited_s:.0f} s"
         if self.stage == "run":
             text += f", turn {self.turn}"
         if self.waiting == "policy" and self.replica is not None:
@@ -246,13 +246,6 @@ def oldest(in_flight: Sequence[Whereabouts], count: int = 5) -> tuple[EpisodeSta
     """The episodes that began first."""
     first = sorted(in_flight, key=lambda where: where.began)[:count]
     return tuple(EpisodeStatus.of(where) for where in first)
-
-
-def _in_a_line(name: str) -> str:
-    """A name with its control characters escaped: a task may be called anything."""
-    if name.isprintable():
-        return name
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 # --- as text ---------------------------------------------------------------------------------

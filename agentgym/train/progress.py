@@ -18,6 +18,7 @@ from typing import IO, Any
 from transformers import TrainerCallback
 
 from agentgym.trace import Trace
+from agentgym.types import printable
 
 _SHOWN = {
     "reward": "reward",
@@ -98,7 +99,7 @@ class RunLine:
     def note(self, text: str) -> None:
         """Say something on a line of its own."""
         if self._show:
-            self._write(f"{_CLEAR if self._live else ''}{text}\n")
+            self._write(f"{_CLEAR if self._live else ''}{printable(text)}\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

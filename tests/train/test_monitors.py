@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors.alarm import Alarm, AlarmBook
 from agentgym.train.monitors.checks import ALARMS, look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
+from agentgym.train.monitors.learning import collapse
 from agentgym.train.monitors.tasks import all_equal
 
 # What a symptom drags along: these follow from it and name it, or are its lasting effect.
@@ -163,6 +166,106 @@ def test_limits_are_the_published_ones(name: str) -> None:
         assert [alarm.name for alarm in look(history)] == expected
 
 
+def test_few_groups_are_seen_for_longer() -> None:
+    alone = replace(SICK["gate:polite"], per_step=1, group_size=4)
+    raised = alarms_of(alone, steps=45, until="gate:polite")
+    assert {alarm.name for alarm in raised} == {"gate:polite"}
+    assert 30 < raised[0].step <= 40
+
+
+def test_groups_of_two_are_equal_by_chance_and_a_larger_size_is_named() -> None:
+    pairs = replace(SICK["no_signal"], skill=flat(1.3), difficulty=0.0, group_size=2, per_step=64)
+    (alarm,) = alarms_of(pairs, steps=8)
+    assert alarm.name == "no_signal"
+    assert "groups of 2 are that often equal by chance" in alarm.cause
+    assert alarm.change.startswith("group_size = 4, of which ")
+
+
+def history_of(steps: int, **values: float | Callable[[int], float]) -> RunHistory:
+    """A history of our own metrics, `masked__rows` for `masked/rows`; 64 groups a step."""
+    history = RunHistory()
+    for step in range(1, steps + 1):
+        logged = {n: v(step) if callable(v) else v for n, v in values.items()}
+        named = {OURS + name.replace("__", "/"): value for name, value in logged.items()}
+        history.add(step, {OURS + "groups": 64.0, **named})
+    return history
+
+
+def test_two_rollouts_that_say_the_same_lack_no_variety() -> None:
+    assert look(history_of(10, group_size=2, groups_identical=0.45)) == []
+    names = [a.name for a in look(history_of(10, group_size=8, groups_identical=0.45))]
+    assert names == ["identical_rollouts"]
+    names = [a.name for a in look(history_of(10, group_size=2, groups_identical=0.97))]
+    assert names == ["identical_rollouts"]
+
+
+def test_rewards_that_are_no_numbers_are_not_blamed_on_the_sampler() -> None:
+    (alarm,) = look(history_of(10, masked=0.3, masked__nonfinite=0.3))
+    assert alarm.name == "masked"
+    assert "rewards are NaN" in alarm.cause
+    assert "float16" not in alarm.change
+
+
+def test_what_ends_with_the_environments_words_is_not_cut_off() -> None:
+    history = RunHistory()
+    for step in range(1, 11):  # TRL takes each row for clipped that doesn't end in a stop token
+        history.add(
+            step,
+            {"completions/clipped_ratio": 1.0, OURS + "cut_off": 0.0, OURS + "correct": 0.01,
+             OURS + "groups_equal": 0.95, OURS + "group_size": 8.0, OURS + "groups": 16.0},
+        )  # fmt: skip
+    (alarm,) = look(history)
+    assert alarm.name == "no_signal"
+    assert "too hard" in alarm.cause
+
+
+def test_a_slow_rise_is_no_standstill() -> None:
+    slow = history_of(200, reward=lambda s: 0.2 + 0.0017 * s + 0.004 * (s % 3), reward__max=1.0)
+    assert look(slow) == []
+    stopped = history_of(
+        200, reward=lambda s: 0.2 + 0.0017 * min(s, 140) + 0.004 * (s % 3), reward__max=1.0
+    )
+    assert [alarm.name for alarm in look(stopped)] == ["plateau"]
+
+
+def test_no_success_in_a_few_groups_is_no_evidence() -> None:
+    few = {"correct": 0.0, "groups_equal": 0.1}
+    assert look(history_of(10, groups=2.0, **few)) == []
+    assert [a.name for a in look(history_of(40, groups=2.0, **few))] == ["no_success"]
+
+
+def test_length_needs_its_whole_interval_beyond_the_limit() -> None:
+    def wild(step: int) -> float:
+        return 40.0 if step <= 5 else (20.0, 60.0, 230.0)[step % 3]  # 2.6 times on average
+
+    assert look(history_of(25, tokens=wild, reward=0.5)) == []
+    long = history_of(25, tokens=lambda s: 40.0 + s % 2 if s <= 5 else 120.0, reward=0.5)
+    assert [alarm.name for alarm in look(long)] == ["length_explosion"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_luck_in_a_long_run_is_no_collapse(seed: int) -> None:
+    draw = random.Random(seed)
+    history = RunHistory()
+    for step in range(1, 1501):
+        history.add(step, {"reward": min(max(draw.gauss(0.5, 0.25), 0), 1)})
+        if step % 5 == 0:
+            assert "collapse" not in [alarm.name for alarm in collapse(history)]
+
+
+def test_collapse_names_the_steps_that_were_good() -> None:
+    history = RunHistory()
+    for step in range(10, 610, 10):  # traces of every tenth step
+        history.add(step, {"reward": (0.9 if 200 < step <= 300 else 0.2) + step % 20 / 1000})
+    (alarm,) = collapse(history)
+    assert "(steps 210 to 300)" in alarm.seen
+
+
+def test_no_name_reaches_the_terminal_raw() -> None:
+    alarm = Alarm(name="gate:a\n\x1b[2J", step=1, seen="s", cause="c", change="d")
+    assert alarm.text() == "gate:a\\n\\x1b[2J: s: c; try d"
+
+
 RATES = st.lists(st.floats(0, 1), min_size=1, max_size=4)
 
 
@@ -180,7 +283,7 @@ LOGGED = st.sampled_from(
 
 @given(
     steps=st.lists(
-        st.dictionaries(LOGGED, st.floats(-1e9, 1e9) | st.floats(0, 1), max_size=8),
+        st.dictionaries(LOGGED, st.floats() | st.floats(0, 1) | st.integers(), max_size=8),
         min_size=5,
         max_size=30,
     ),
@@ -201,8 +304,6 @@ def test_looking_never_fails_whatever_was_logged(
 def test_an_alarm_has_its_whole_interval_beyond_the_threshold(
     share: float, noise: float, seed: int
 ) -> None:
-    import random
-
     draw, history = random.Random(seed), RunHistory()
     for step in range(1, 11):
         value = min(max(draw.gauss(share, noise), 0.0), 1.0)

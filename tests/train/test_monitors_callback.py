@@ -16,6 +16,7 @@ from synthetic_runs import HEALTHY, SICK, Symptoms, ramp, score_of, steps_of
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
+from agentgym.train.monitors import diagnose
 from agentgym.train.rows import TrainingRow
 
 callback = pytest.importorskip(
@@ -119,6 +120,14 @@ def test_alarms_of_an_attempt_that_counts_no_more_are_raised_again(tmp_path: Pat
     fresh = Run(tmp_path)
     fresh.go(SICK["token_limit"], steps=6)
     assert [line.split(":")[0] for line in fresh.lines] == ["alarm at step 5"]
+
+
+def test_alarms_of_an_attempt_that_counts_no_more_leave_the_file(tmp_path: Path) -> None:
+    Run(tmp_path).go(SICK["token_limit"], steps=6)
+    Run(tmp_path).go(HEALTHY, steps=6)
+    assert diagnose(tmp_path).alarms == ()
+    Run(tmp_path).go(SICK["gate:polite"], steps=8, begin=6)
+    assert (tmp_path / "alarms.jsonl").read_text() == ""
 
 
 def test_held_out_gap_is_seen_while_it_runs() -> None:

@@ -20,7 +20,7 @@ def save(
     out: Path, symptoms: Symptoms, *, steps: int, metrics: bool = True, traces: bool = False
 ) -> Path:
     """The files that a run would have left."""
-    out.mkdir(exist_ok=True)
+    out.mkdir(exist_ok=True, parents=True)
     for step, values, played in steps_of(symptoms, steps=steps):
         if metrics:
             with (out / "metrics.jsonl").open("a") as file:
@@ -98,6 +98,78 @@ def test_no_run_is_an_error_that_says_what_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text("{")
     with pytest.raises(TrainingError, match="can't read the settings"):
         diagnose(tmp_path)
+
+
+def test_what_is_not_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="there is no folder .*/none"):
+        diagnose(tmp_path / "none")
+    out = save(tmp_path / "runs" / "one", CLIPPED, steps=1)
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl is a file"):
+        diagnose(out / "metrics.jsonl")
+    with pytest.raises(TrainingError, match="no steps of a training run, but its folder 'one' may"):
+        diagnose(tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    "settings", ["[1]", "{", '{"monitors": {"window": "x", "new": 1}}', "[" * 100_000]
+)
+def test_settings_of_another_version_are_told_in_one_line(tmp_path: Path, settings: str) -> None:
+    out = save(tmp_path / "x", CLIPPED, steps=2)
+    (out / "train.json").write_text(settings)
+    with pytest.raises(TrainingError, match="can't read the") as caught:
+        diagnose(out)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "pydantic" not in str(caught.value)
+
+
+STRANGE_LINES = [
+    '{"step": Infinity, "reward": 1}', '{"step": 1e999}', '{"step": "9"}', '{"step": -4}',
+    '{"step": true}', "[1]", "3", "null", "[" * 100_000,
+    '{"step": 9, "reward": 1' + "0" * 400 + "}",
+    '{"step": 10, "reward": 1e308, "kl": -1e300}', '{"step": 11, "rew',
+]  # fmt: skip
+
+
+def test_strange_lines_cost_themselves_alone(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", CLIPPED, steps=8)
+    expected = diagnose(out).alarms
+    with (out / "metrics.jsonl").open("a") as file:
+        file.writelines(f"{line}\n" for line in STRANGE_LINES)
+    found = diagnose(out)
+    assert found.steps == 10
+    assert found.alarms == expected
+
+
+def test_traces_of_an_attempt_that_counts_no_more_are_left_out(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    save(out, CLIPPED, steps=9, metrics=False, traces=True)
+    assert diagnose(out).steps == 3
+    assert diagnose(out).alarms == ()
+
+
+def test_names_may_hold_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "x"
+    out.mkdir()
+    name = "a\n\x1b[31mALARM b\u2028c"
+    with (out / "metrics.jsonl").open("w") as file:
+        for step in range(1, 9):
+            logged = {"step": step, "reward": 0.1, "agentgym/groups": 16.0}
+            logged |= {f"agentgym/gates/{name}": 1.0, f"agentgym/components/{name}": 0.5}
+            logged |= {f"agentgym/usage/{name}/tokens_in": 5}
+            file.write(json.dumps(logged, ensure_ascii=False) + "\n")
+    score = score_of(HEALTHY, 0)
+    score = score.model_copy(update={"tasks": {name: (0, 2), "t": (1, 2)}})
+    (out / "evaluations.jsonl").write_text(score.model_dump_json() + "\n")
+    found = diagnose(out)
+    AlarmBook(out / "alarms.jsonl").add(found.alarms)
+    assert diagnose(out).alarms == found.alarms
+    assert [alarm.name for alarm in found.alarms] == [f"gate:{name}"]
+    assert found.held_out == (score,)
+    assert main(["diagnose", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "\u2028" not in text
+    assert sum(line.startswith("ALARM") for line in text.splitlines()) == 1
 
 
 def test_command_names_cause_and_first_change(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from agentgym.durable import LineFile
-from agentgym.types import Finite, Record
+from agentgym.train.monitors.json_lines import read_json_lines
+from agentgym.types import Finite, Record, printable
 
 
 class Alarm(Record):
@@ -35,7 +36,7 @@ class Alarm(Record):
 
     def text(self) -> str:
         """All of it in one line."""
-        return f"{self.name}: {self.seen}: {self.cause}; try {self.change}"
+        return printable(f"{self.name}: {self.seen}: {self.cause}; try {self.change}")
 
 
 class AlarmBook:
@@ -43,14 +44,21 @@ class AlarmBook:
 
     Args:
         path: File to keep them in, one JSON line each; None keeps them in memory.
-        done: Training steps done. Alarms of later steps are of an attempt that counts no more, and
-            may be raised again.
+        done: Training steps done. Alarms of later steps are of an attempt that counts no more: they
+            are taken out of the file, and may be raised again.
+
+    Raises:
+        OSError: If the file can't be read or written.
     """
 
     def __init__(self, path: Path | None = None, *, done: int = 0) -> None:
         self._path = path
         known = [] if path is None else read_alarms(path)
         self.alarms: list[Alarm] = [alarm for alarm in known if alarm.step <= done]
+        if path is not None and len(self.alarms) < len(known):
+            shorter = path.with_suffix(".tmp")
+            shorter.write_text("".join(map(_line, self.alarms)), encoding="utf-8")
+            shorter.replace(path)
 
     def add(self, found: Iterable[Alarm]) -> list[Alarm]:
         """Note alarms.
@@ -71,19 +79,19 @@ class AlarmBook:
         if self._path is not None and fresh:
             file = LineFile(self._path)
             for alarm in fresh:
-                file.append(f"{alarm.model_dump_json()}\n".encode())
+                file.append(_line(alarm).encode())
             file.close()
         return fresh
 
 
+def _line(alarm: Alarm) -> str:
+    return f"{alarm.model_dump_json()}\n"
+
+
 def read_alarms(path: Path) -> list[Alarm]:
     """The alarms in a file; none if there is no file, and what a crash tore is left out."""
-    if not path.exists():
-        return []
     alarms = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            alarms.append(Alarm.model_validate(json.loads(line)))
-        except (ValueError, ValidationError):
-            continue
+    for found in read_json_lines(path):
+        with suppress(ValidationError):
+            alarms.append(Alarm.model_validate(found))
     return alarms

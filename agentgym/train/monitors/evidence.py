@@ -82,12 +82,13 @@ def share_of(shares: Sequence[float], units: float) -> Interval:
     return Interval(steps.mean, max(low, 0.0), min(high, 1.0), steps.n)
 
 
-def change(before: Sequence[float], after: Sequence[float]) -> Interval:
+def change(before: Sequence[float], after: Sequence[float], *, level: float = LEVEL) -> Interval:
     """How far the mean moved, by Welch's interval.
 
     Args:
         before: Shape `(m,)`.
         after: Shape `(n,)`.
+        level: Chance that the interval leaves out the move.
 
     Source: Welch, Biometrika 34 (1947).
     """
@@ -100,7 +101,7 @@ def change(before: Sequence[float], after: Sequence[float]) -> Interval:
     if variance == 0:
         return Interval(mean, mean, mean, min(a.n, b.n))
     freedom = variance**2 / sum(v**2 / (n - 1) for v, n in parts)
-    half = t_quantile(max(1, math.floor(freedom))) * math.sqrt(variance)
+    half = t_quantile(max(1, math.floor(freedom)), level) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half, min(a.n, b.n))
 
 

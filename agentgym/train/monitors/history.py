@@ -6,6 +6,8 @@ One history serves the run while it goes and its files afterwards; the monitors 
 from __future__ import annotations
 
 import math
+import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +20,12 @@ from agentgym.types import Finite, Record
 OURS = "agentgym/"
 """What the names of our own metrics begin with, beside TRL's."""
 
+_LARGEST = 3.4e38
+"""Values beyond are no finite number in a trainer's float32, and their squares none in a float."""
+_UNITS = 40
+"""Groups that a share needs for its interval to get away from 0 and 1: with 40 that agree it ends
+at 18 %."""
+
 
 class Thresholds(Record):
     """How much evidence an alarm needs, and where it begins; table `[monitors]` of the config."""
@@ -25,7 +33,8 @@ class Thresholds(Record):
     min_steps: int = Field(default=5, ge=2)
     """Steps before the first alarm. Fewer steps have wider intervals, so 2 only finds the worst."""
     window: int = Field(default=10, ge=2)
-    """Steps that a share or mean is taken over, the last ones."""
+    """Steps that a share or mean is taken over, the last ones; up to 40 where a step has few
+    groups."""
     trend: int = Field(default=25, ge=10)
     """Steps that a lack of progress must last: "25 to 50 training steps per decision"."""
     turn_cap: Finite = Field(default=0.10, ge=0, le=1)
@@ -75,6 +84,7 @@ class RunHistory:
         self.thresholds = thresholds or Thresholds()
         self.steps: list[Step] = []
         self.evaluations: list[HeldOutScore] = []
+        self._columns: dict[str, list[float]] = defaultdict(list)
 
     def add(self, step: int, logged: Mapping[str, Any]) -> None:
         """Take a step's metrics as they are logged; what is no finite number is left out.
@@ -83,13 +93,25 @@ class RunHistory:
         followed it.
         """
         values = {
-            name: float(value)
+            sys.intern(name): float(value)  # the same names come with every step
             for name, value in logged.items()
-            if isinstance(value, int | float) and math.isfinite(value)
+            if isinstance(value, int | float) and abs(value) <= _LARGEST
         }
-        while self.steps and self.steps[-1].step >= step:
-            self.steps.pop()
+        if self.steps and self.steps[-1].step >= step:
+            while self.steps and self.steps[-1].step >= step:
+                self.steps.pop()
+            self._columns.clear()
+            for earlier in self.steps:
+                self._enter(earlier)
         self.steps.append(Step(step, values))
+        self._enter(self.steps[-1])
+
+    def _enter(self, step: Step) -> None:
+        for full, value in step.values.items():
+            name = full.removeprefix(OURS)
+            if name == full and OURS + name in step.values:
+                continue  # both have it, and ours counts
+            self._columns[name].append(value)
 
     def add_evaluation(self, score: HeldOutScore) -> None:
         """Take a held-out evaluation, instead of an earlier one of the same step or a later."""
@@ -102,9 +124,26 @@ class RunHistory:
         """Training steps done."""
         return self.steps[-1].step if self.steps else 0
 
-    def of(self, name: str) -> list[float]:
+    @property
+    def span(self) -> int:
+        """Steps that shares are taken over: the window, and more where a step has few groups.
+
+        A share of one group per step has seen ten things in ten steps, which proves nothing.
+        """
+        return max(self.thresholds.window, min(_UNITS, math.ceil(_UNITS / self._groups)))
+
+    @property
+    def _groups(self) -> float:
+        """Independent things in a step: its groups, of two scored episodes or more."""
+        return max(1.0, mean(self.last("groups")) or 1.0)
+
+    def of(self, name: str) -> Sequence[float]:
         """All values of a metric, one per step that has it; ours without their prefix."""
-        return [value for step in self.steps if (value := _value(step.values, name)) is not None]
+        return self._columns.get(name, [])
+
+    def steps_with(self, name: str) -> list[int]:
+        """The numbers of the steps that have a metric."""
+        return [step.step for step in self.steps if _value(step.values, name) is not None]
 
     def last(self, name: str, count: int | None = None) -> list[float]:
         """Values of a metric in the last steps, the window by default.
@@ -114,16 +153,16 @@ class RunHistory:
         recent = self.steps[-(count or self.thresholds.window) :]
         return [value for step in recent if (value := _value(step.values, name)) is not None]
 
-    def first(self, name: str, count: int | None = None) -> list[float]:
-        """Values of a metric in the first steps, the least number by default."""
-        return self.of(name)[: count or self.thresholds.min_steps]
+    def first(self, name: str) -> Sequence[float]:
+        """Values of a metric in the first steps, as many as an alarm needs."""
+        return self.of(name)[: self.thresholds.min_steps]
 
     def share(self, name: str) -> Interval | None:
-        """A share of episodes over the window; None before there are enough steps."""
-        values = self.last(name)
+        """A share of episodes over the span; None before there are enough steps."""
+        values = self.last(name, self.span)
         if len(values) < self.thresholds.min_steps:
             return None
-        return share_of(values, units=mean(self.last("groups")) or 1.0)
+        return share_of(values, units=self._groups)
 
     def mean(self, name: str) -> Interval | None:
         """A mean over the window; None before there are enough steps."""
@@ -131,13 +170,13 @@ class RunHistory:
         return mean_of(values) if len(values) >= self.thresholds.min_steps else None
 
     def recent(self, name: str) -> float | None:
-        """The plain mean of a metric over the window, to be named beside a figure."""
-        return mean(self.last(name))
+        """The plain mean of a metric over the span, to be named beside a share."""
+        return mean(self.last(name, self.span))
 
     def names(self, prefix: str) -> list[str]:
-        """Names of our metrics that begin so, without the prefix, in the window."""
+        """Names of our metrics that begin so, without the prefix, in the span."""
         full = OURS + prefix
-        recent = self.steps[-self.thresholds.window :]
+        recent = self.steps[-self.span :]
         found = {name for step in recent for name in step.values if name.startswith(full)}
         return sorted(name.removeprefix(full) for name in found)
 

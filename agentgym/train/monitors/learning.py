@@ -9,11 +9,13 @@ doesn't come along.
 from __future__ import annotations
 
 import itertools
+import operator
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agentgym.train.monitors.alarm import Alarm
-from agentgym.train.monitors.evidence import Interval, change, rise_of
+from agentgym.train.monitors.evidence import LEVEL, Interval, change, rise_of
 from agentgym.train.monitors.history import RunHistory, Step, mean
 from agentgym.train.monitors.scores import gain
 
@@ -34,11 +36,15 @@ class _Ratio(NamedTuple):
     before: float
     now: float
     value: float
+    low: float
+    high: float
 
 
 def plateau(history: RunHistory) -> Iterator[Alarm]:
     """The reward stands still below its maximum."""
     span = history.reward_range
+    if _rises(history, 2 * history.thresholds.trend):
+        return
     for length in (history.thresholds.trend, 2 * history.thresholds.trend, 100):
         values = history.last("reward", length) or history.last("reward/mean", length)
         if span is None or len(values) < length:
@@ -68,6 +74,16 @@ def plateau(history: RunHistory) -> Iterator[Alarm]:
         )
         yield _flat(history, seen, numbers) if from_start else _stall(history, seen, numbers)
         return
+
+
+def _rises(history: RunHistory, length: int) -> bool:
+    """Whether the reward rose over the last steps, slowly perhaps; not where there are fewer."""
+    values = history.last("reward", length) or history.last("reward/mean", length)
+    span = history.reward_range
+    if span is None or len(values) < length:
+        return False
+    rise = rise_of(values, level=_RISE_LEVEL).scaled(1 / (span[1] - span[0]))
+    return rise.low > 0 and rise.mean >= _RISE
 
 
 def _bends(values: Sequence[float]) -> bool:
@@ -123,25 +139,34 @@ def _components_never_earned(history: RunHistory) -> list[str]:
 def collapse(history: RunHistory) -> Iterator[Alarm]:
     """The reward fell from its best and stays down."""
     window = history.thresholds.window
-    values = history.of("reward") or history.of("reward/mean")
+    name = "reward" if history.of("reward") else "reward/mean"
+    values = history.of(name)
     span = history.reward_range
     if span is None or len(values) < 2 * window:
         return
-    starts = range(len(values) - 2 * window + 1)
-    best = max(starts, key=lambda i: sum(values[i : i + window]))
-    fall = change(values[best : best + window], values[-window:]).scaled(1 / (span[1] - span[0]))
-    if fall.high > -_DROP:
+    sums = [0.0, *itertools.accumulate(values)]
+    windows = list(map(operator.sub, sums[window:-window], sums))
+    best = max(range(len(windows)), key=windows.__getitem__)
+    # The best of many windows is good by luck, and so is the worst of as many ends bad.
+    level = LEVEL * (window / len(values)) ** 2
+    fall = change(values[best : best + window], values[-window:], level=level)
+    if fall.scaled(1 / (span[1] - span[0])).high > -_DROP:
         return
+    fall = fall.scaled(1 / (span[1] - span[0]))
     peak, now = sum(values[best : best + window]) / window, sum(values[-window:]) / window
     lag = history.recent("weights/lag") or 0.0
     ratio = history.recent("sampling/importance_sampling_ratio/mean")
     gap = history.recent("sampling/sampling_logp_difference/mean") or 0.0
     off_policy = lag > 0.5 or gap > 0.02 or (ratio is not None and abs(ratio - 1) > 0.05)
     numbers = {"best": peak, "now": now, "fall": -fall.mean, "fall_low": -fall.high}
-    said = f"the reward fell from {peak:.3g} (steps {best + 1} to {best + window}) to {now:.3g}"
+    steps = history.steps_with(name)
+    said = (
+        f"the reward fell from {peak:.3g} (steps {steps[best]} to {steps[best + window - 1]}) to "
+        f"{now:.3g}"
+    )
     for name, short in (("entropy", "entropy"), ("tokens", "tokens per episode")):
         moved = _ratio(history, name)
-        if moved is not None:
+        if moved is not None and not moved.low <= 1 <= moved.high:
             said += f", {short} went from {moved.before:.3g} to {moved.now:.3g}"
             numbers[f"{name}_ratio"] = moved.value
     yield Alarm(
@@ -160,7 +185,7 @@ def entropy(history: RunHistory) -> Iterator[Alarm]:
     moved = _ratio(history, "entropy")
     if moved is None or _has_learned(history):
         return
-    if moved.value < 0.2:
+    if moved.high < 0.2:
         yield Alarm(
             name="entropy_collapse",
             step=history.now,
@@ -172,7 +197,7 @@ def entropy(history: RunHistory) -> Iterator[Alarm]:
             "(grpo.epsilon_high = 0.28)",
             numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
         )
-    elif moved.value > 2.5:
+    elif moved.low > 2.5:
         yield Alarm(
             name="entropy_explosion",
             step=history.now,
@@ -189,7 +214,7 @@ def length(history: RunHistory) -> Iterator[Alarm]:
     moved = _ratio(history, "tokens")
     if moved is None or _has_learned(history):
         return
-    if moved.value < 0.4:
+    if moved.high < 0.4:
         yield Alarm(
             name="length_collapse",
             step=history.now,
@@ -200,7 +225,7 @@ def length(history: RunHistory) -> Iterator[Alarm]:
             "(gates no_answer and truncated)",
             numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
         )
-    elif moved.value > 2.5:
+    elif moved.low > 2.5:
         yield Alarm(
             name="length_explosion",
             step=history.now,
@@ -264,9 +289,10 @@ def held_out_gap(history: RunHistory) -> Iterator[Alarm]:
     if held_out.n == 0 or span is None or span[1] <= 0:
         return
     steps = history.thresholds.min_steps
-    around = [s for s in history.steps if s.step > first.step][:steps]
-    recent = [s for s in history.steps if s.step <= last.step][-steps:]
-    if len(around) < steps or recent[0].step <= around[-1].step:
+    begin, end = (bisect_right(history.steps, e.step, key=_number) for e in (first, last))
+    around = history.steps[begin : begin + steps]
+    recent = history.steps[max(0, end - steps) : end]
+    if min(len(around), len(recent)) < steps or recent[0].step <= around[-1].step:
         return
     paid = _moved(around, recent, ("agentgym/reward/mean", "reward"))
     right = _moved(around, recent, ("agentgym/correct",))
@@ -294,6 +320,10 @@ def held_out_gap(history: RunHistory) -> Iterator[Alarm]:
     )  # fmt: skip
 
 
+def _number(step: Step) -> int:
+    return step.step
+
+
 def _moved(before: Sequence[Step], after: Sequence[Step], names: Sequence[str]) -> Interval | None:
     for name in names:
         a = [s.values[name] for s in before if name in s.values]
@@ -314,17 +344,17 @@ def _risen_component(history: RunHistory, before: Sequence[Step], after: Sequenc
 
 
 def _ratio(history: RunHistory, name: str) -> _Ratio | None:
-    """How a positive metric moved since the start, if the intervals of both ends are apart."""
+    """How a positive metric moved since the start; None before there are enough steps."""
     start = history.first(name)
     recent = history.last(name, history.thresholds.min_steps)
     enough = history.thresholds.min_steps
     if len(history.steps) < 2 * history.thresholds.window or len(recent) < enough:
         return None
-    moved = change(start, recent)
     before, now = sum(start) / len(start), sum(recent) / len(recent)
-    if before <= 0 or moved.low <= 0 <= moved.high:
+    if before <= 0:
         return None
-    return _Ratio(before, now, now / before)
+    moved = change(start, recent).scaled(1 / before)
+    return _Ratio(before, now, now / before, 1 + moved.low, 1 + moved.high)
 
 
 def _has_learned(history: RunHistory) -> bool:

@@ -39,8 +39,8 @@ _MASKED_CAUSE = {
         "the warnings about those servers; the sync of every replica",
     ),
     "nonfinite": (
-        "the sampler's log-probabilities are NaN or infinite",
-        "bfloat16 instead of float16, or float32",
+        "rewards are NaN, infinite, or too large for the trainer's float32",
+        "`verdict.components` of the masked traces, for the one that has no bounds",
     ),
 }
 

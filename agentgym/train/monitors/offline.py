@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from agentgym.errors import TrainingError
 from agentgym.traces import read_traces
@@ -18,11 +19,12 @@ from agentgym.train.files import ALARMS_FILE, CONFIG_FILE, EVALUATIONS_FILE, MET
 from agentgym.train.metrics import batch_metrics, expected_without_signal
 from agentgym.train.monitors.alarm import Alarm, AlarmBook, read_alarms
 from agentgym.train.monitors.checks import look
-from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
+from agentgym.train.monitors.history import OURS, RunHistory, Thresholds, mean
+from agentgym.train.monitors.json_lines import read_json_lines
 from agentgym.train.monitors.scores import HeldOutScore, read_scores
 from agentgym.train.monitors.tasks import TaskHistory
 from agentgym.train.rows import training_row
-from agentgym.types import Finite, Record
+from agentgym.types import Finite, Record, in_one_line
 
 _TRACES = re.compile(r"traces-step(\d+)(-[^.]*)?\.jsonl")
 _ENOUGH = OURS + "groups_equal"
@@ -88,8 +90,8 @@ def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
         history.add_evaluation(score)
     if not history.steps:
         raise TrainingError(
-            f"{run} has no steps of a training run: it takes the folder given to `agentgym train "
-            f"--out`, with {METRICS_FILE} or traces-step….jsonl in it"
+            f"{_missing(run)}: give the folder that `agentgym train --out` got, "
+            f"with {METRICS_FILE} or traces-step….jsonl in it"
         )
     alarms = {alarm.name: alarm for alarm in book.alarms}
     if thresholds is None:  # what the run itself raised, also before it was resumed
@@ -107,16 +109,34 @@ def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
     )
 
 
+def _missing(run: Path) -> str:
+    """What is wrong with a folder that has no run."""
+    if not run.exists():
+        return f"there is no folder {run}"
+    if not run.is_dir():
+        return f"{run} is a file"
+    for file in (CONFIG_FILE, METRICS_FILE):
+        inside = [found.parent.name for found in sorted(run.glob(f"*/{file}"))]
+        if inside:
+            return f"{run} has no steps of a training run, but its folder {inside[0]!r} may"
+    return f"{run} has no steps of a training run"
+
+
 def read_steps(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The metrics of each step, from `metrics.jsonl` and, for what that lacks, from the traces.
+
+    Traces beyond the last step that was logged are of a step that isn't done, or of an attempt that
+    counts no more.
 
     Yields:
         Training steps done with it, and its metrics by the names under which they are logged.
     """
     logged = _read_metrics(run / METRICS_FILE)
+    last = max(logged, default=math.inf)
     files: dict[int, list[Path]] = defaultdict(list)
     for path in sorted(run.glob("traces-step*.jsonl")) if run.is_dir() else ():
-        if (match := _TRACES.fullmatch(path.name)) is not None:
+        match = _TRACES.fullmatch(path.name)
+        if match is not None and int(match[1]) < last:
             files[int(match[1]) + 1].append(path)
     tasks = TaskHistory()
     for step in sorted({*logged, *files}):
@@ -147,30 +167,38 @@ def _from_traces(paths: list[Path], step: int, tasks: TaskHistory) -> dict[str, 
 
 def _read_metrics(path: Path) -> dict[int, dict[str, Any]]:
     """Lines of a metrics file by step; a resumed run's later line takes the earlier one's place."""
-    found: dict[int, dict[str, Any]] = {}
-    if not path.exists():
-        return found
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            values = json.loads(line)
-            step = int(values.pop("step"))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # torn by a crash
-        found = {known: old for known, old in found.items() if known < step}
+    found: dict[int, dict[str, Any]] = {}  # by rising step
+    for values in read_json_lines(path):
+        step = values.pop("step", None)
+        if type(step) is not int or step < 1:
+            continue
+        while found and next(reversed(found)) >= step:
+            found.popitem()
         found[step] = values
     return found
 
 
 def thresholds_of(run: Path) -> Thresholds:
-    """Those that the run was made with."""
+    """Those that the run was made with; the usual ones where it doesn't say.
+
+    Raises:
+        TrainingError: If its settings can't be read.
+    """
     path = run / CONFIG_FILE
     try:
-        given = json.loads(path.read_text(encoding="utf-8")).get("monitors", {})
-        return Thresholds.model_validate(given)
-    except FileNotFoundError:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        return Thresholds.model_validate(settings.get("monitors") or {})
+    except (FileNotFoundError, NotADirectoryError):
         return Thresholds()
-    except (OSError, ValueError, AttributeError) as error:
-        raise TrainingError(f"can't read the settings in {path}: {error}") from error
+    except ValidationError as error:
+        raise TrainingError(
+            f"can't read the monitors' settings in {path}: {in_one_line(error)}"
+        ) from error
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise TrainingError(
+            f"can't read the settings in {path}, which should be the JSON object that `agentgym "
+            f"train` wrote: {error}"
+        ) from error
 
 
 _FIGURES = (
@@ -198,19 +226,19 @@ def _figures(history: RunHistory) -> Iterator[Moved]:
         name = full.removeprefix(OURS)
         if full == "reward" and not history.of(name):
             name = "reward/mean"
-        values, recent = history.of(name), history.last(name)
-        if not values or not recent:
-            continue
         is_share = name in _SHARES or name.startswith("gates/")
         range_ = history.share(name) if is_share else history.mean(name)
-        start = history.first(name)
+        last = history.recent(name) if is_share else mean(history.last(name))
+        first = mean(history.first(name))
+        if first is None or last is None:
+            continue
         yield Moved(
             name=full.removeprefix(OURS),
-            first=sum(start) / len(start),
-            last=sum(recent) / len(recent),
+            first=first,
+            last=last,
             low=None if range_ is None else range_.low,
             high=None if range_ is None else range_.high,
-            n=len(values),
+            n=len(history.of(name)),
         )
 
 

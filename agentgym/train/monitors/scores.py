@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from agentgym.train.monitors.evidence import NOTHING, Interval, t_quantile
+from agentgym.train.monitors.json_lines import read_json_lines
 from agentgym.types import Finite, Record
 
 
@@ -82,13 +82,11 @@ def read_scores(path: Path) -> list[HeldOutScore]:
     None if there is no file; what a crash tore is left out. A resumed run may have gone back: what
     followed the step it went back to doesn't count.
     """
-    if not path.exists():
-        return []
     found: list[HeldOutScore] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_json_lines(path):
         try:
-            score = HeldOutScore.model_validate(json.loads(line))
-        except (ValueError, ValidationError):
+            score = HeldOutScore.model_validate(line)
+        except ValidationError:
             continue
         while found and found[-1].step >= score.step:
             found.pop()

@@ -18,8 +18,11 @@ from agentgym.train.monitors.limits import percent
 
 _NEARLY_ALL = 0.9
 _HARD, _EASY = 0.1, 0.9
-_IDENTICAL = 0.25
+_SAME = 0.82
+"""Chance that two rollouts of a group say the same, from which sampling has lost its variety."""
 _NO_SUCCESS = 0.005
+_FEW = 0.2
+"""What the success rate must be below, for none seen to mean something."""
 
 
 def no_signal(history: RunHistory) -> Iterator[Alarm]:
@@ -30,7 +33,7 @@ def no_signal(history: RunHistory) -> Iterator[Alarm]:
     p = history.recent("correct")
     if p is not None and p > _EASY and _was_lower(history):
         return  # learned, not stuck
-    size = history.recent("group_size")
+    size = _group_size(history)
     expected = None if p is None or size is None else expected_without_signal(p, size)
     numbers = {"share": seen.mean, "low": seen.low, "high": seen.high}
     said = f"{percent(seen)} of groups have all rewards equal"
@@ -56,12 +59,11 @@ def _why(
     history: RunHistory, seen: Interval, p: float | None, expected: float | None
 ) -> tuple[str, str]:
     """The likeliest cause of equal groups, and the first change."""
-    clipped = history.recent("completions/clipped_ratio") or history.recent("cut_off") or 0.0
-    if clipped > _NEARLY_ALL:
-        return (
-            f"nearly all completions are cut off (completions/clipped_ratio {clipped:.2f})",
-            "a higher max_turn_tokens",
-        )
+    clipped = history.recent("completions/clipped_ratio")
+    cut_off = history.recent("cut_off")
+    if ((clipped if cut_off is None else cut_off) or 0.0) > _NEARLY_ALL:
+        beside = "" if clipped is None else f" (completions/clipped_ratio {clipped:.2f})"
+        return f"nearly all completions are cut off{beside}", "a higher max_turn_tokens"
     failing = [n for n in history.names("gates/") if (history.recent(f"gates/{n}") or 0) > 0.9]
     if failing:
         return (
@@ -69,7 +71,7 @@ def _why(
             f"three traces with {failing[0]!r} in verdict.gates, before anything else",
         )
     alike = history.recent("groups_identical") or 0.0
-    if alike > _IDENTICAL:
+    if alike > _identical_at(history):
         return (
             f"the rollouts of a group are alike (agentgym/groups_identical {alike:.2f})",
             "temperature = 1.0, and a seed of its own for every rollout",
@@ -84,6 +86,15 @@ def _why(
             "the tasks are too easy for this policy",
             "harder tasks (env_kwargs.difficulty where the environment has it)",
         )
+    if p is not None and expected is not None and seen.low <= expected:
+        size = _group_size(history) or 2.0
+        larger = next((n for n in (4, 8) if n > size and expected_without_signal(p, n) < 0.5), None)
+        if larger is not None:
+            rest = expected_without_signal(p, larger)
+            return (
+                f"groups of {size:.0f} are that often equal by chance, at this success rate",
+                f"group_size = {larger}, of which {rest:.0%} would be equal",
+            )
     if expected is not None and seen.low > expected:
         return (
             "more groups are equal than p explains: tasks are always solved or never",
@@ -98,7 +109,9 @@ def _why(
 def no_success(history: RunHistory) -> Iterator[Alarm]:
     """No task is solved, although groups differ: by penalties alone."""
     seen, equal = history.share("correct"), history.share("groups_equal")
-    if seen is None or seen.n < history.thresholds.window or seen.mean > _NO_SUCCESS:
+    if seen is None or seen.n < history.thresholds.window:
+        return
+    if seen.mean > _NO_SUCCESS or seen.high > _FEW:
         return
     if equal is not None and equal.low >= history.thresholds.no_signal:
         return  # no_signal says it
@@ -118,7 +131,7 @@ def no_success(history: RunHistory) -> Iterator[Alarm]:
 def identical_rollouts(history: RunHistory) -> Iterator[Alarm]:
     """Groups in which every rollout says the same, although the task isn't solved."""
     seen = history.share("groups_identical")
-    if seen is not None and seen.low >= _IDENTICAL:
+    if seen is not None and seen.low >= _identical_at(history):
         entropy = history.recent("entropy")
         beside = f" (entropy {entropy:.2g} nats)" if entropy is not None else ""
         yield Alarm(
@@ -132,6 +145,20 @@ def identical_rollouts(history: RunHistory) -> Iterator[Alarm]:
             "(grpo.beta = 0.01)",
             numbers={"share": seen.mean, "low": seen.low, "high": seen.high},
         )
+
+
+def _identical_at(history: RunHistory) -> float:
+    """Share of identical groups that shows a lack of variety: less, the larger they are.
+
+    All of a group are alike with a chance of about q^(G-1), if two are with q.
+    """
+    size = _group_size(history) or 8.0
+    return max(0.05, float(_SAME ** (size - 1)))
+
+
+def _group_size(history: RunHistory) -> float | None:
+    size = history.recent("group_size")
+    return None if size is None else max(2.0, size)
 
 
 def _was_lower(history: RunHistory) -> bool:
