@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,9 @@ class Watching:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
+        if (sink := self._telemetry) is not None and sink.lost:
+            told = f"OpenTelemetry got {sink.sent} of {sink.sent + sink.lost} episodes"
+            print(f"agentgym: {told}; the trace file has all", file=sys.stderr, flush=True)
 
     def sees(self, engine: Any) -> None:
         """Report an engine from now on."""

@@ -93,7 +93,8 @@ class SessionEnv:
                 found.spaces = await thread.run(found._described)
             return found
         except BaseException:
-            thread.stop(lambda: _all_closed(made))
+            # An env that is made, or still being made; one that was refused leaves nothing to do.
+            thread.stop((lambda: _all_closed(made)) if made or thread.working else None)
             raise
 
     @property

@@ -68,6 +68,7 @@ class SessionThread:
                 error = raised
                 if isinstance(raised, StopIteration):  # a future can't carry it
                     error = RuntimeError(f"StopIteration: {raised}")
+            self._working = False  # before the caller hears of it, who may ask
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(settle, result, error)
 

@@ -410,4 +410,5 @@ def test_collector_that_is_not_there_costs_no_episode(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     code, _, err = agentgym_command(*desk(server, tmp_path, "-n", "2", "--otel", "--quiet"))
     assert code == 0, err
+    assert "OpenTelemetry got 0 of 2 episodes" in err
     assert len(list(read_traces(tmp_path / "x/traces.jsonl"))) == 2

@@ -332,6 +332,13 @@ async def test_hundred_thread_bound_envs_at_once():
     assert Affine.closed == [True] * 100
 
 
+async def test_an_env_that_is_refused_is_not_counted_as_left_behind(sessions):
+    for _ in range(20):
+        asked_for = CreateSession(env="stage/Stage-v0", env_kwargs={"nonsense": 1})
+        assert (await refused(sessions.create(asked_for, ME))).code == "bad_env"
+    assert sessions.status().abandoned == 0
+
+
 async def test_a_stuck_env_is_left_behind_counted_and_closed_when_it_returns():
     sessions = with_limits(step_timeout_s=0.05, max_stuck=1)
     before = {*threading.enumerate()}
