@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +22,7 @@ from agentgym.client import SamplingParams, TokenPath
 from agentgym.errors import AgentGymError, ConfigError, TrainingError
 from agentgym.rollout import EpisodeRequest, Limits
 from agentgym.serve.allowed import Allowed
+from agentgym.sync import run_on_background_loop
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.train.objective import Objective
@@ -268,6 +274,45 @@ async def test_service_is_asked_before_anything_is_loaded_whether_it_plays_this(
         with pytest.raises(AgentGymError, match=message) as caught:
             await asyncio.to_thread(check)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("through_service", [False, True])
+def test_ctrl_c_takes_back_what_is_in_flight(
+    servers: list[FakePolicyServer], codec: ChatCodec, through_service: bool
+) -> None:
+    allowed = Allowed(envs=(tiny_policy.ENV_ID,), tokenizers=(codec.tokenizer.name_or_path,))
+
+    stack = AsyncExitStack()
+    service = run_on_background_loop(stack.enter_async_context(serving(allowed=allowed)))
+    for server in servers:
+        server.gate = asyncio.Event()
+
+    def press() -> None:
+        _until(lambda: sum(server.in_flight for server in servers) == 12)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        policy = connected(servers, service=service.url if through_service else None)
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            play(policy, codec)
+        pressing.join()
+        _until(lambda: sum(server.aborted for server in servers) == 12)
+        assert sum(server.in_flight for server in servers) == 0
+        for server in servers:
+            server.gate = None
+        assert all(trace.turns and not trace.error for trace in play(policy, codec))
+        policy.close()
+    finally:
+        run_on_background_loop(stack.aclose())
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + 60, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline
+        pause.wait(0.001)
 
 
 def test_server_that_a_killed_run_left_paused_is_not_waited_for(
