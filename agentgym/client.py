@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -179,7 +179,7 @@ class TokenPath(Record):
     """Folder or hub id of the model's tokenizer, with its chat template."""
     template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """For the chat template, such as `{"enable_thinking": False}`."""
-    stop_ids: tuple[int, ...] = ()
+    stop_ids: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = ()
     """Ids that end a turn, beside the tokenizer's and those of the model's generation config."""
     max_context: int | None = Field(default=None, ge=16)
     """Tokens of prompt and answer that fit; None asks the server."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from agentgym.clients.reply import BadReply, check_finished, choice_of, count_of, detail_of
 from agentgym.clients.written import Written
+from agentgym.tokens.loading import HIGHEST_ID
 from agentgym.types import Usage
 
 _LOWEST = -9999.0
@@ -25,8 +26,6 @@ _LOWEST = -9999.0
 _ECHO = b'"prompt_token_ids":'
 """Nowhere else in JSON: inside a text, quotation marks are escaped."""
 _NAMES = (b'"text_offset":[', b'"tokens":[', b'"top_logprobs":[')
-_HIGHEST_ID = 2**31 - 1
-"""No vocabulary is larger, and tokenizers can't decode what is."""
 _ROUNDING = 1e-3
 """By how much the logarithm of a probability may be above 0."""
 
@@ -150,7 +149,7 @@ def _usage(reported: Mapping[str, Any], prompt: Sequence[int], completion: int) 
 def _are_ids(ids: Any) -> bool:
     if not isinstance(ids, list):
         return False
-    return not ids or (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= _HIGHEST_ID)
+    return not ids or (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= HIGHEST_ID)
 
 
 def _check_prompt(returned: Any, prompt: Sequence[int], usage: Usage) -> None:

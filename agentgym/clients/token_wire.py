@@ -278,14 +278,20 @@ class TokenWire:
         if found.finish_reason != "stop" or isinstance(found.stop_reason, str) or not found.ids:
             return
         last = found.ids[-1]
-        if last not in self._stops:
-            text = self._loaded.tokenizer.convert_ids_to_tokens(last)
-            raise BadReply(
-                f"the server ended a turn with id {last} ({text!r}), which ends none for the "
-                f"tokenizer {self._loaded.name!r}; add it to tokens.stop_ids",
-                retryable=False,
-                usage=found.usage,
+        if last in self._stops:
+            return
+        if found.stop_reason in self._stops:
+            fault = (
+                f"the server ended a turn with id {found.stop_reason} and left it out of the ids; "
+                "what a model stops with is to be trained on, so use a server that keeps it (vLLM)"
             )
+        else:
+            text = self._loaded.tokenizer.convert_ids_to_tokens(last)
+            fault = (
+                f"the server ended a turn with id {last} ({text!r}), which ends none for the "
+                f"tokenizer {self._loaded.name!r}; add it to tokens.stop_ids"
+            )
+        raise BadReply(fault, retryable=False, usage=found.usage)
 
     def _check_text(self, found: TokenReply) -> None:
         """See that the server reads ids as this side does."""

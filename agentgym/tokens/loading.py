@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym.errors import ConfigError, MissingExtraError
 
+HIGHEST_ID = 2**31 - 1
+"""No vocabulary is larger, and tokenizers can't decode what is."""
 NEEDS_EXTRA = "asking in token ids needs transformers: pip install 'agentgym-envs[tokens]'"
 
 
@@ -98,10 +100,14 @@ def _stop_ids(name: str, tokenizer: Any) -> Iterator[int]:
     if tokenizer.eos_token_id is not None:
         yield int(tokenizer.eos_token_id)
     declared = _generation_config(name).get("eos_token_id")
-    if isinstance(declared, int):
-        declared = [declared]
-    if isinstance(declared, Iterable):
-        yield from (int(token) for token in declared)
+    for token in declared if isinstance(declared, list) else [declared]:
+        if type(token) is int and 0 <= token <= HIGHEST_ID:
+            yield token
+        elif token is not None:
+            raise ConfigError(
+                f"generation_config.json of {name!r} has eos_token_id={declared!r}; it must be an "
+                "id of the tokenizer, or a list of them"
+            )
 
 
 def _generation_config(name: str) -> dict[str, Any]:

@@ -249,6 +249,15 @@ async def test_raw_logprobs_go_with_the_models_own_distribution_only(server, mak
             },
             "ended a turn with id 2 .*add it to tokens.stop_ids",
         ),
+        (
+            {
+                "token_ids": [1, 2],
+                "logprobs": {"token_logprobs": [-1.0, -1.0]},
+                "finish_reason": "stop",
+                "stop_reason": byte_tokenizer("qwen2_5").eos_token_id,
+            },
+            "left it out of the ids",
+        ),
     ],
 )
 async def test_replies_that_must_not_be_trained_on(server, make_client, fields, complaint):
@@ -423,6 +432,15 @@ def test_stop_ids_are_the_tokenizers_and_the_models(tmp_path):
     loaded = load_tokenizer(str(tmp_path))
     assert loaded.stop_ids == (found.eos_token_id, 7, 8)
     assert load_tokenizer(str(tmp_path)) is loaded
+
+
+@pytest.mark.parametrize("declared", ['"257"', '["<eos>"]', "[99999999999]", "-1", "[true]"])
+def test_ids_that_are_none_are_no_stop_ids(tmp_path, declared):
+    byte_tokenizer("qwen2_5").save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {declared}}}')
+    with pytest.raises(ConfigError, match="it must be an id of the tokenizer") as caught:
+        load_tokenizer(str(tmp_path))
+    assert "\n" not in str(caught.value)
 
 
 def test_code_of_a_repository_is_not_run(tmp_path):
