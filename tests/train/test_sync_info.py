@@ -30,6 +30,7 @@ def info(**fields) -> ServerInfo:
         ({"kind": "lora", "rank": 9}, ["--enable-lora", "--max-lora-rank", "16"]),
         ({"kind": "nccl"}, ["--weight-transfer-config", '{"backend": "nccl"}']),
         ({"cpu": True}, ["--no-enable-chunked-prefill"]),
+        ({"cpu": True}, ["VLLM_CPU_KVCACHE_SPACE=4"]),
     ],
 )  # fmt: skip
 def test_the_command_has_what_a_sync_needs(options, words):
