@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from agentgym.errors import TrainingError
 from agentgym.rollout import derived_seed
 from agentgym.train.advantages import informative
 from agentgym.train.objective import Gather, Settled, here_only, rewards_by_group
@@ -53,13 +54,18 @@ def further_tasks(
     The order depends on seed and step alone, so that a resumed run draws what it would have drawn.
 
     Args:
-        tasks: All of them, without repetition.
+        tasks: All of them, without repetition; at least one.
         besides: Tasks that the step plays already.
         seed: The run's.
         step: Names the step.
 
+    Raises:
+        TrainingError: If there are none.
+
     Source: DAPO, arXiv:2503.14476, section 3.2.
     """
+    if not tasks:
+        raise TrainingError("no tasks to refill with; refill_tasks names them")
     draw = random.Random(derived_seed(seed, "refill", step))
     fresh = [task for task in tasks if task not in besides]
     draw.shuffle(fresh)

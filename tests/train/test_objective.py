@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from played import played
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, TrainingError
 from agentgym.gates import Gate
 from agentgym.judge import Score, Scoring
 from agentgym.judges.episodes import episode_from_messages
@@ -310,6 +310,11 @@ def test_further_tasks_are_new_first_and_the_same_after_a_resume(
     fresh = count - len(besides)
     assert set(found[:fresh]) == set(tasks) - besides
     assert set(found[fresh : fresh + count]) == set(tasks)
+
+
+def test_refilling_without_tasks_is_refused_rather_than_endless() -> None:
+    with pytest.raises(TrainingError, match="refill_tasks"):
+        next(further_tasks([], besides=(), seed=0, step=0))
 
 
 # --- settings -----------------------------------------------------------------------------------
