@@ -155,7 +155,7 @@ class Dialect(Record):
     """Whether answers are streamed, for gateways that cut long silent requests."""
 
 
-_NOT_THE_TEMPLATES = frozenset(
+NOT_THE_TEMPLATES = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "conversation"}
     | {"documents", "max_length", "messages", "padding", "processor_kwargs", "return_dict"}
     | {"return_assistant_tokens_mask", "return_tensors", "tokenize", "tokenizer_kwargs", "tools"}
@@ -190,7 +190,7 @@ class TokenPath(Record):
     @field_validator("template_kwargs")
     @classmethod
     def _are_the_templates(cls, given: dict[str, Any]) -> dict[str, Any]:
-        taken = sorted(given.keys() & _NOT_THE_TEMPLATES)
+        taken = sorted(given.keys() & NOT_THE_TEMPLATES)
         if taken:
             raise ValueError(f"may not set {', '.join(taken)}: those are for the template's caller")
         return _as_json(given)

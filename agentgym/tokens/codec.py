@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym.client import NOT_THE_TEMPLATES
 from agentgym.errors import ContextOverflow, TrainingError
 from agentgym.tokens.calls.ids import CallReader
 from agentgym.tokens.control import ControlText
@@ -27,12 +28,6 @@ from agentgym.types import Message, ToolSpec
 
 logger = logging.getLogger(__name__)
 
-_RENDERERS = frozenset({
-    *("conversation", "messages", "tools", "chat_template", "add_generation_prompt"),
-    *("continue_final_message", "tokenize", "tokenizer_kwargs", "padding", "truncation"),
-    *("max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask"),
-})  # fmt: skip
-"""Parameters of transformers' `apply_chat_template` that aren't the template's."""
 _DROPS = "it leaves out earlier reasoning at a new user message"
 
 
@@ -74,7 +69,7 @@ class ChatCodec:
         allow_breaks: bool = False,
     ) -> None:
         original = _template_of(tokenizer)
-        if taken := sorted(_RENDERERS & set(template_kwargs or ())):
+        if taken := sorted(NOT_THE_TEMPLATES & set(template_kwargs or ())):
             raise TrainingError(
                 f"template_kwargs are variables of the chat template, such as enable_thinking; "
                 f"{', '.join(taken)} can't be set there"

@@ -169,7 +169,6 @@ def test_a_turn_costs_the_same_however_long_the_conversation_and_the_list_of_too
 
 @pytest.mark.parametrize("name", ["chat_template", "tokenize", "messages", "truncation"])
 def test_template_kwargs_are_the_templates_own(name: str) -> None:
-    """Who names a tokenizer, a client of a service for one, brings no template of their own."""
     tokenizer = byte_tokenizer("qwen2_5")
     with pytest.raises(TrainingError, match=f"{name} can't be set there") as caught:
         ChatCodec(tokenizer, stop_ids=[0], template_kwargs={name: "{{ 1 }}"})
