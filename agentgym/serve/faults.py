@@ -61,6 +61,10 @@ def invalid(error: RequestValidationError) -> ServiceFault:
     for fault in faults[:_SHOWN_FAULTS]:
         place = [str(part) for part in fault["loc"] if part != "body"]
         text = str(fault["msg"]).removeprefix("Value error, ")
+        if fault["type"] == "json_invalid":
+            place, text = [], f"no JSON from character {'.'.join(place)} on"
+        elif fault["type"] == "extra_forbidden":
+            text = f"there is no such field; {PREFIX}/openapi.json lists them"
         texts.append(f"{'.'.join(place) or 'body'}: {text}")
     if len(faults) > _SHOWN_FAULTS:
         texts.append(f"and {len(faults) - _SHOWN_FAULTS} more")

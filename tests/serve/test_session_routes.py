@@ -160,6 +160,15 @@ async def test_what_makes_no_sense_is_refused_in_one_form(service, path, body):
     assert len(service.sessions) == 1
 
 
+async def test_an_unknown_field_and_broken_json_are_told_in_plain_words(service):
+    answer = await service.post("/sessions", json={"env": "stage/Stage-v0", "judge": "mine"})
+    assert "judge: there is no such field" in answer.json()["error"]["message"]
+    headers = {"Content-Type": "application/json"}
+    answer = await service.post("/sessions", content=b'{"env": ', headers=headers)
+    assert answer.status_code == 400
+    assert "body: no JSON from character" in answer.json()["error"]["message"]
+
+
 async def test_actions_nested_without_end_are_refused(service):
     path, _ = await created(service)
     action = "x"
