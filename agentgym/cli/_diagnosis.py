@@ -105,9 +105,9 @@ def _groups(found: Diagnosis) -> str:
 def _held_out(found: Diagnosis) -> str:
     if not found.held_out:
         return ""
-    best = max(found.held_out, key=lambda score: score.success)
+    best = max((score.step for score in found.held_out if score.best), default=None)
     lines = [
-        f"  step {score.step}: {score.text()}" + (" · best" if score is best else "")
+        f"  step {score.step}: {score.text()}" + (" · best" if score.step == best else "")
         for score in found.held_out
     ]
     return "\n".join(["held-out tasks, by verdict.correct:", *lines])

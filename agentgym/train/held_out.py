@@ -26,7 +26,7 @@ from agentgym.train.config import TrainConfig
 from agentgym.train.evaluation import Evaluation, evaluate
 from agentgym.train.files import EVALUATIONS_FILE
 from agentgym.train.monitors.history import OURS
-from agentgym.train.monitors.scores import HeldOutScore, read_scores
+from agentgym.train.monitors.scores import HeldOutScore, gain, read_scores
 
 SPLIT = "validation"
 """Where the held-out tasks come from unless the config says otherwise."""
@@ -134,31 +134,39 @@ class HeldOut(TrainerCallback):
         step = state.global_step  # at 0 what is there was left by another attempt
         known = [s for s in read_scores(self._path) if s.step <= step] if step else []
         for score in known:
-            if self._best is None or score.success > self._best.success:
+            if _beats(score, self._best):
                 self._best = score
-        if step % self._every == 0 and step not in {score.step for score in known}:
-            score = self._evaluate(step)
-            self._keep(score, state)
+        if not self._is_due(step, state) or step in {score.step for score in known}:
+            return
+        found = self._evaluate(step) if step == 0 else self._evaluate_or_tell(step)
+        if found is not None:
+            self._keep(found, state)
             # TRL's own metrics of the next step would be averaged with it.
-            self._trainer.log(self._metrics(score))
+            self._trainer.log(self._metrics(found))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate when it is time, and keep the checkpoint of the best."""
         step = state.global_step
         if control.should_training_stop and step < state.max_steps:
             return
-        if step % self._every and step != state.max_steps:
+        if not self._is_due(step, state) or (found := self._evaluate_or_tell(step)) is None:
             return
-        try:
-            score = self._evaluate(step)
-        except TrainingError as error:  # a judge that is away for a while is no reason to end
-            self._tell(f"held-out evaluation at step {step} failed: {error}")
-            return
-        score = self._keep(score, state)
+        score = self._keep(found, state)
         for name, value in self._metrics(score).items():
             self._trainer._metrics["train"][name].append(value)
         if score.best:
             control.should_save = True
+
+    def _is_due(self, step: int, state: Any) -> bool:
+        return step % self._every == 0 or step == state.max_steps
+
+    def _evaluate_or_tell(self, step: int) -> HeldOutScore | None:
+        """Evaluate; a judge or a server that is away for a while is no reason to end a run."""
+        try:
+            return self._evaluate(step)
+        except TrainingError as error:
+            self._tell(f"held-out evaluation at step {step} failed: {error}")
+            return None
 
     def _evaluate(self, step: int) -> HeldOutScore:
         """Play the held-out tasks; every process takes its share."""
@@ -191,7 +199,7 @@ class HeldOut(TrainerCallback):
 
     def _keep(self, score: HeldOutScore, state: Any) -> HeldOutScore:
         """Write a score down, tell it, and note whether it is the best."""
-        if self._best is None or score.success > self._best.success:
+        if _beats(score, self._best):
             score = score.model_copy(update={"best": True})
             self._best = score
             if score.step:
@@ -214,6 +222,17 @@ class HeldOut(TrainerCallback):
             "seconds": score.seconds,
         }  # fmt: skip
         return {f"{OURS}held_out/{name}": value for name, value in values.items()}
+
+
+def _beats(score: HeldOutScore, best: HeldOutScore | None) -> bool:
+    """Whether a score is better than the best so far, by the tasks that both have.
+
+    With most tasks masked it may be of the easy ones only, and beats nothing.
+    """
+    if best is None:
+        return True
+    common = [task for task in best.tasks if task in score.tasks]
+    return 2 * len(common) >= len(best.tasks) and gain(best, score).mean > 0
 
 
 def score_of(traces: Sequence[Trace], *, step: int, seconds: float) -> HeldOutScore:

@@ -197,6 +197,43 @@ def test_a_judge_that_is_away_costs_an_evaluation_and_not_the_run(tmp_path: Path
         run.callback.on_train_begin(None, run.state, run.control)
 
 
+def test_a_few_easy_tasks_are_not_the_best(tmp_path: Path) -> None:
+    run = Run(config_of(tmp_path), {0: 1 / 3, 2: 2 / 3, 4: 1.0})
+    run.callback._held_out = held_out.HeldOutTasks({}, tuple("abcdef"))
+    run.go(0, 2)
+    whole = run.callback._play
+
+    def most_masked(*args: Any, **options: Any) -> list[Trace]:
+        lost = Verdict(reward=None, masked=True, failure_class="infra")
+        first, second, *others = whole(*args, **options)
+        return [first, second, *(t.model_copy(update={"verdict": lost}) for t in others)]
+
+    run.callback._play = most_masked
+    run.go(2, 4)
+    assert [score.success for score in run.scores] == pytest.approx([1 / 3, 2 / 3, 1.0])
+    assert [score.best for score in run.scores] == [True, True, False]
+
+
+def test_a_resume_makes_up_for_the_last_evaluation(tmp_path: Path) -> None:
+    config = config_of(tmp_path, steps=5)
+    first = Run(config, dict.fromkeys(range(6), 0.5))
+    first.go(0, 4)  # interrupted in the evaluation after step 5
+    resumed = Run(config, dict.fromkeys(range(6), 0.5))
+    resumed.go(5, 5)
+    assert [score.step for score in resumed.scores] == [5]
+    again = Run(config, dict.fromkeys(range(6), 0.5))
+    again.go(5, 5)
+    assert again.scores == []
+
+
+def test_a_judge_that_is_away_at_a_resume_ends_nothing(tmp_path: Path) -> None:
+    run = Run(config_of(tmp_path), {0: 0.5, 1: 0.5})
+    run.go(0, 1)
+    run.callback._play = lambda *_, **__: []
+    run.go(2, 2)
+    assert "held-out evaluation at step 2 failed: 0 of 0" in run.lines[-1]
+
+
 def test_tasks_are_kept_from_training_where_there_are_no_splits(tmp_path: Path) -> None:
     from agentgym.train.grpo import held_out_of
 
