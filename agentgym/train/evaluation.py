@@ -18,8 +18,8 @@ from agentgym.rollout.summary import clustered_stderr
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
-from agentgym.train.policy_source import EngineSettings, policy_source_of
-from agentgym.types import Record
+from agentgym.train.policy_source import EngineSettings, played_by, policy_source_of
+from agentgym.types import Record, Verdict
 
 NORMAL_95 = 1.959963984540054
 """Half width of a central 95 % interval in standard errors, for a normal distribution."""
@@ -152,6 +152,10 @@ def evaluate(
         max_episode_tokens: And per episode; None is no limit.
         traces: File that takes the traces.
         progress: See `agentgym.rollout.Engine`.
+
+    Returns:
+        The traces. Those of a server that turned out to have other weights are masked; the file has
+        them as they were played.
     """
     trainer.vllm_generation.sync_weights()
     source = policy_source_of(trainer)
@@ -184,8 +188,17 @@ def evaluate(
     )
     engine = source.engine(settings, codec)
     try:
-        return engine.run_blocking(requests)
+        played = engine.run_blocking(requests)
     finally:
         engine.close()
         if writer is not None:
             writer.close()
+    stale = source.stale()
+    return [_unscored(t) if t.scored and played_by(t, stale) else t for t in played]
+
+
+def _unscored(trace: Trace) -> Trace:
+    """An episode of an unknown policy."""
+    reason = "a policy server had other weights than the trainer"
+    verdict = {**trace.verdict.model_dump(), "masked": True, "reward": None, "reason": reason}
+    return trace.model_copy(update={"verdict": Verdict.model_validate(verdict)})

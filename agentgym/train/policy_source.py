@@ -7,7 +7,7 @@ weights are forgotten, and an answer to the question whether it has the new ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -122,6 +122,13 @@ class PolicySource(Protocol):
     def close(self) -> None:
         """Free connections, and what was written to hand weights over."""
         ...
+
+
+def played_by(trace: Trace, replicas: Collection[str]) -> bool:
+    """Whether one of some replicas had a turn of an episode, or may have had one."""
+    if not replicas:
+        return False
+    return any(turn.replica is None or turn.replica in replicas for turn in trace.turns)
 
 
 def policy_source_of(trainer: Any) -> PolicySource:

@@ -50,11 +50,12 @@ async def find_service(url: str) -> None:
     Raises:
         TrainingError: If not.
     """
-    where = public_url(url.rstrip("/"))
+    root = url.rstrip("/").removesuffix("/v1")  # as `RemoteEngine` has it
+    where = public_url(root)
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SERVICE_S)) as http,
-            http.get(f"{url.rstrip('/')}/readyz") as answer,
+            http.get(f"{root}/readyz") as answer,
         ):
             status = answer.status
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

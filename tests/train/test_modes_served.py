@@ -25,6 +25,7 @@ from agentgym.serve.allowed import Allowed
 from agentgym.sync import run_on_background_loop
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
+from agentgym.train.evaluation import evaluate
 from agentgym.train.objective import Objective
 from agentgym.train.policy_source import EngineSettings
 from agentgym.train.rollout import Rollout
@@ -183,6 +184,29 @@ def test_episodes_of_a_server_that_came_back_with_old_weights_have_no_vote(
     asked = len(servers[0].requests)
     play(policy, codec)
     assert len(servers[0].requests) == asked
+    policy.close()
+
+
+def test_evaluation_leaves_out_what_a_server_with_old_weights_played(
+    servers: list[FakePolicyServer], codec: ChatCodec
+) -> None:
+    policy = policy_of(servers)
+    policy.connect(ONE_PROCESS)
+    sync: Any = policy.sync
+    generation = SimpleNamespace(policy_source=policy, sync_weights=lambda: policy.push(WEIGHTS))
+    trainer: Any = SimpleNamespace(
+        vllm_generation=generation, state=SimpleNamespace(global_step=3), temperature=1.0,
+        processing_class=codec.tokenizer, eos_token_ids=[codec.tokenizer.eos_token_id],
+        args=SimpleNamespace(chat_template_kwargs=None), model=SimpleNamespace(name_or_path="m"),
+    )  # fmt: skip
+    tasks = ["guess/0", "guess/1", "guess/2"]
+    assert all(t.scored for t in evaluate(trainer, tiny_policy.ENV_ID, tasks=tasks, samples=4))
+    sync.stale_ones = {servers[0].root: "it started anew"}
+    gone = servers[0].root.removeprefix("http://")
+    played = evaluate(trainer, tiny_policy.ENV_ID, tasks=tasks, samples=4)
+    assert {t.scored for t in played} == {True, False}
+    for trace in played:
+        assert trace.scored != any(turn.replica == gone for turn in trace.turns)
     policy.close()
 
 
