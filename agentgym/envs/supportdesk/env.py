@@ -66,7 +66,7 @@ JUDGE_WEIGHT = 0.3
 
 
 class SupportDeskEnv(AgentEnv):
-    """The service desk.
+    """Serve a customer of an online shop by its written policy, with tools and a simulated user.
 
     A message with tool calls is for the shop's systems, one without is what the customer hears;
     thoughts that a server left in it are heard by nobody.

@@ -52,7 +52,7 @@ DEFAULT_DISTRACTORS = 4
 
 
 class ToolWorldEnv(AgentEnv):
-    """The ToolWorld environment.
+    """Answer questions and do errands that take a chain of tool calls, in eight domains.
 
     Args:
         split: ``"train"``, ``"validation"``, ``"test"``, or ``None`` for all tasks.

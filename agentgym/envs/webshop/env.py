@@ -59,7 +59,7 @@ def read_action(text: str) -> tuple[str, str]:
 
 
 class WebShopEnv(AgentEnv):
-    """The WebShop environment.
+    """Find and buy the product that an instruction describes, in the original WebShop.
 
     Observations are messages whose ``content`` is the page; ``info["available_actions"]`` says what
     can be clicked, as the original does.
