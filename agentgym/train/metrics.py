@@ -7,6 +7,7 @@ nothing else of a batch, so that a run is judged alike while it goes and from it
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -16,7 +17,7 @@ from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
 from agentgym.types import Usage
 
-_STEP = re.compile(r"(?:^|step)(\d+)$")
+_STEP = re.compile(r"(?:^|step)(\d{1,18})$")
 
 
 def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
@@ -83,19 +84,19 @@ def expected_without_signal(p: float, group_size: float) -> float:
 
 def _add_tokens(metrics: dict[str, float], traces: Sequence[Trace], seconds: float) -> None:
     usages = [turn.usage for trace in traces for turn in trace.turns if turn.usage]
-    sampled = sum(u.completion_tokens for u in usages)
-    prompt = sum(u.prompt_tokens for u in usages)
+    sampled = _number(sum(u.completion_tokens for u in usages))
+    prompt = _number(sum(u.prompt_tokens for u in usages))
     metrics["tokens"] = sampled / len(traces)
     metrics["tokens_per_s"] = sampled / seconds if seconds > 0 else 0.0
     if prompt:
-        metrics["prefix_cache_share"] = sum(u.cached_tokens for u in usages) / prompt
+        metrics["prefix_cache_share"] = _number(sum(u.cached_tokens for u in usages)) / prompt
     spent: dict[str, Usage] = {}
     for trace in traces:
         for role, usage in trace.usage.items():
             spent[role] = spent[role] + usage if role in spent else usage
     for role, usage in spent.items():
-        metrics[f"usage/{role}/tokens_in"] = float(usage.prompt_tokens)
-        metrics[f"usage/{role}/tokens_out"] = float(usage.completion_tokens)
+        metrics[f"usage/{role}/tokens_in"] = _number(usage.prompt_tokens)
+        metrics[f"usage/{role}/tokens_out"] = _number(usage.completion_tokens)
         if usage.cost_usd is not None:
             metrics[f"usage/{role}/usd"] = usage.cost_usd
 
@@ -135,11 +136,15 @@ def _add_groups(metrics: dict[str, float], pairs: Sequence[tuple[Trace, float | 
     """What the groups offer to learn from.
 
     A group with fewer than two scored episodes has no baseline and so no signal, but says nothing
-    about the tasks: `groups_equal` and the shares beside it leave such groups out.
+    about the tasks: `groups_equal` and the shares beside it leave such groups out. Episodes that
+    name no group have none.
     """
-    groups: dict[str | None, list[tuple[Trace, float | None]]] = defaultdict(list)
+    groups: dict[str, list[tuple[Trace, float | None]]] = defaultdict(list)
     for trace, reward in pairs:
-        groups[trace.group].append((trace, reward))
+        if trace.group is not None:
+            groups[trace.group].append((trace, reward))
+    if not groups:
+        return
     scored = [
         [(trace, reward) for trace, reward in group if reward is not None]
         for group in groups.values()
@@ -174,4 +179,17 @@ def _said(trace: Trace) -> Hashable:
 
 
 def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)
+    """The mean; infinite where the sum is."""
+    found = [_number(value) for value in values]
+    try:
+        return statistics.fmean(found)
+    except (OverflowError, ValueError):  # ValueError: inf - inf
+        return math.inf
+
+
+def _number(value: float) -> float:
+    """A count of any size as a float: servers may claim any number of tokens."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -18,7 +18,7 @@ from agentgym.train.monitors.alarm import Alarm, AlarmBook
 from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
 from agentgym.train.monitors.scores import HeldOutScore
-from agentgym.train.monitors.tasks import TaskHistory
+from agentgym.train.monitors.tasks import TaskHistory, outcomes_of
 from agentgym.train.rows import TrainingRow
 from agentgym.types import Turn, Usage, Verdict
 
@@ -98,7 +98,7 @@ def steps_of(
         rewards = [trace.reward for trace in traces]
         rows = [TrainingRow([1], [2], [1], [-1.0])] * len(traces)
         metrics = batch_metrics(PlayedBatch(step, True, traces, rows, rewards, seconds=10.0))
-        expected = tasks.expect(traces)
+        expected = tasks.expect(outcomes_of(traces))
         if expected is not None:
             metrics["groups_equal_expected_by_task"] = expected
         metrics["nonfinite_logprobs"] = symptoms.nonfinite(step)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,6 +117,29 @@ def test_limits_and_costs_by_hand() -> None:
     assert (metrics["usage/judge/tokens_in"], metrics["usage/judge/usd"]) == (20.0, 0.5)
     assert metrics["usage/policy/tokens_out"] == 6.0
     assert "usage/policy/usd" not in metrics  # an unknown price is no zero
+
+
+def test_episodes_without_a_group_are_none() -> None:
+    def alone(reward: float) -> Trace:
+        verdict = Verdict(reward=reward, correct=bool(reward))
+        return trace("a", verdict).model_copy(update={"group": None})
+
+    traces = [alone(0.0), alone(1.0)]
+    metrics = batch_metrics(PlayedBatch(0, True, traces, [ROW] * 2, [0.0, 1.0], seconds=1.0))
+    assert metrics["correct"] == 0.5
+    assert not [name for name in metrics if name.startswith("group")]
+
+
+def test_no_value_of_an_episode_is_too_large_to_count() -> None:
+    huge = trace(
+        "a", Verdict(reward=1e308, components={"x": 1.7e308}, correct=True),
+        stage_s={"run": 1.7e308}, turns=(
+            turn(10**400, 0, 10**400).model_copy(update={"weight_version": "step" + "9" * 5000}),
+        ), usage={"judge": Usage(prompt_tokens=10**400, cost_usd=1.7e308)},
+    )  # fmt: skip
+    metrics = batch_metrics(PlayedBatch(0, True, [huge] * 4, [ROW] * 4, [1e308] * 4, seconds=1.0))
+    assert metrics["components/x"] == metrics["tokens"] == metrics["usage/judge/usd"] == math.inf
+    assert metrics["correct"] == 1.0
 
 
 def test_batch_without_a_scored_episode_has_no_means() -> None:

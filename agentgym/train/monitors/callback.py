@@ -22,7 +22,7 @@ from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
 from agentgym.train.monitors.offline import read_steps
 from agentgym.train.monitors.scores import HeldOutScore, read_scores
-from agentgym.train.monitors.tasks import TaskHistory
+from agentgym.train.monitors.tasks import TaskHistory, outcomes_of
 
 
 class RunMonitor(TrainerCallback):
@@ -73,7 +73,12 @@ class RunMonitor(TrainerCallback):
         """Note what a batch of episodes says beyond its own metrics."""
         if not batch.training:
             return
-        expected = self._tasks.expect(batch.traces)
+        outcomes = outcomes_of(batch.traces)
+        if self._trainer.accelerator.num_processes > 1:  # a group may be spread over processes
+            from accelerate.utils import gather_object
+
+            outcomes = gather_object(outcomes)
+        expected = self._tasks.expect(outcomes)
         if expected is not None:
             self._log("groups_equal_expected_by_task", expected)
         stages = [trace.stage_s for trace in batch.traces]

@@ -22,7 +22,7 @@ from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds, mean
 from agentgym.train.monitors.json_lines import read_json_lines
 from agentgym.train.monitors.scores import HeldOutScore, read_scores
-from agentgym.train.monitors.tasks import TaskHistory
+from agentgym.train.monitors.tasks import TaskHistory, outcomes_of
 from agentgym.train.rows import training_row
 from agentgym.types import Finite, Record, in_one_line
 
@@ -159,7 +159,7 @@ def _from_traces(paths: list[Path], step: int, tasks: TaskHistory) -> dict[str, 
         for row, trace in zip(rows, traces, strict=True)
     ]
     metrics = batch_metrics(PlayedBatch(step, True, traces, rows, rewards, seconds=0.0))
-    if (expected := tasks.expect(traces)) is not None:
+    if (expected := tasks.expect(outcomes_of(traces))) is not None:
         metrics["groups_equal_expected_by_task"] = expected
     left_out = {"rollout_s", "tokens_per_s"} | (set() if has_ids else {"masked/rows"})
     return {OURS + name: value for name, value in metrics.items() if name not in left_out}

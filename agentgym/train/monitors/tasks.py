@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from agentgym.trace import Trace
 
@@ -18,25 +19,47 @@ _PRIOR = 2.0
 """Rollouts that the overall success rate counts for, beside a task's own."""
 
 
+class Outcome(NamedTuple):
+    """How a rollout of a group went."""
+
+    group: str
+    task: str
+    solved: bool
+
+
+def outcomes_of(traces: Iterable[Trace]) -> list[Outcome]:
+    """Those of the rollouts of which it is known, and which group they belong to."""
+    return [
+        Outcome(trace.group, trace.task_id, trace.verdict.correct)
+        for trace in traces
+        if trace.scored
+        and trace.verdict.correct is not None
+        and trace.task_id is not None
+        and trace.group is not None
+    ]
+
+
 class TaskHistory:
     """Solved and scored rollouts of each task in its last visits."""
 
     def __init__(self) -> None:
         self._visits: dict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_VISITS))
 
-    def expect(self, traces: Iterable[Trace]) -> float | None:
+    def expect(self, outcomes: Iterable[Outcome]) -> float | None:
         """Predict the share of equal groups in a batch, from earlier visits; then take it in.
+
+        Args:
+            outcomes: Of the whole batch, over all processes.
 
         Returns:
             None where nobody can tell success, or fewer than half of the groups' tasks were played
             before.
         """
-        groups: dict[str | None, list[Trace]] = defaultdict(list)
-        for trace in traces:
-            if trace.scored and trace.verdict.correct is not None and trace.task_id is not None:
-                groups[trace.group].append(trace)
+        groups: dict[str, list[Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            groups[outcome.group].append(outcome)
         counts = [
-            (str(group[0].task_id), sum(t.verdict.correct is True for t in group), len(group))
+            (group[0].task, sum(each.solved for each in group), len(group))
             for group in groups.values()
             if len(group) > 1
         ]
