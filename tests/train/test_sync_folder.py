@@ -407,6 +407,23 @@ def test_a_key_goes_along(tmp_path, monkeypatch):
         folder_sync(tmp_path, [server])
 
 
+def test_credentials_in_the_url_beside_a_key_are_one_line_without_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with AdminServer(key="k") as server:
+        url = server.endpoint.base_url.replace("http://", "http://user:pa55@")
+        endpoint = server.endpoint.model_copy(update={"base_url": url})
+        with pytest.raises(TrainingError, match="can't be asked: Cannot combine") as caught:
+            FolderSync(tmp_path / "shared").check([endpoint])
+    assert "pa55" not in str(caught.value)
+
+
+def test_server_that_moved_is_named_rather_than_followed(tmp_path):
+    with AdminServer() as server:
+        server.faults["/v1/models"] = [(301, {})]
+        with pytest.raises(TrainingError, match="HTTP 301, it is somewhere else"):
+            folder_sync(tmp_path, [server])
+
+
 def test_quantized_weights_are_refused(tmp_path):
     with AdminServer() as server:
         sync = folder_sync(tmp_path, [server])

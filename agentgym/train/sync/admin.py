@@ -212,6 +212,8 @@ class AdminClient:
         except (aiohttp.ClientError, OSError) as error:
             said = str(error) or type(error).__name__
             raise ServerFault(f"{self.root}: no connection ({said}); is it running?") from error
+        except ValueError as error:  # a key that is no header, or a second one in the URL
+            raise ServerFault(f"{self.root} can't be asked: {error}") from error
         if status == 200:
             try:
                 return json.loads(text) if is_json else text
