@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,6 +27,8 @@ def grpo_config(config: TrainConfig) -> Any:
     from trl import GRPOConfig
 
     theirs = _checked_table(config.grpo, GRPOConfig)
+    if theirs.get("use_liger_kernel") and find_spec("liger_kernel") is None:
+        raise ConfigError("[grpo]: use_liger_kernel needs its package: pip install liger-kernel")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     on_cpu = not torch.cuda.is_available()
     defaults: dict[str, Any] = {
@@ -50,7 +53,7 @@ def grpo_config(config: TrainConfig) -> Any:
     ours = settled_by_the_run(config, processes=processes)
     try:
         return GRPOConfig(**{**defaults, **preset(config.algorithm, theirs), **theirs, **ours})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ImportError) as error:
         raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
 
 

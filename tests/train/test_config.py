@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import gymnasium
@@ -181,3 +182,37 @@ def test_settings_that_a_run_makes_itself_cannot_be_set_beside_it() -> None:
     args = pytest.importorskip("agentgym.train.grpo_args")
     ours = args.settled_by_the_run(read_config(BASE), processes=1)
     assert not ours.keys() - OWNED.keys() - FIXED.keys()
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"use_liger_kernel": True}, "pip install liger-kernel"),
+        ({"deepspeed": "none.json"}, "deepspeed"),
+        ({"zzzz": 1}, "unknown field 'zzzz'; trl.GRPOConfig's documentation"),
+    ],
+)
+def test_table_that_needs_what_is_not_installed_is_one_line(
+    table: dict[str, object], message: str
+) -> None:
+    args = pytest.importorskip("agentgym.train.grpo_args")
+    for package in ("trl", "torch"):
+        pytest.importorskip(package)
+    for name in ("liger_kernel", "deepspeed"):
+        if importlib.util.find_spec(name):
+            pytest.skip(f"{name} is installed")
+    with pytest.raises(ConfigError, match=message) as caught:
+        args.grpo_config(read_config({**BASE, "grpo": table}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
+def test_one_more_setting_of_the_model_leaves_its_dtype_on_a_cpu() -> None:
+    args = pytest.importorskip("agentgym.train.grpo_args")
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    table = {"model_init_kwargs": {"attn_implementation": "eager"}}
+    made = args.grpo_config(read_config({**BASE, "grpo": table}))
+    assert made.model_init_kwargs == {"dtype": "float32", "attn_implementation": "eager"}
