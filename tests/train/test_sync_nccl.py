@@ -119,6 +119,17 @@ def test_other_processes_make_as_many_passes_as_the_first():
     assert len(passes) == 3
 
 
+def test_a_push_that_fails_before_it_sends_makes_as_many_passes_too():
+    passes: list[int] = []
+    with GpuServer(workers=1) as server:
+        sync = NcclSync(broadcast=Group([server]))
+        sync.check([server.endpoint])
+        server.faults["/pause"] = [(500, "oh")]
+        with pytest.raises(TrainingError, match="did not pause"):
+            sync.push(weights(passes), version="7")
+    assert len(passes) == 2
+
+
 def test_a_server_that_fails_ends_the_run():
     with GpuServer(workers=1) as one, GpuServer(workers=1) as two:
         sync = NcclSync(broadcast=Group([one]))

@@ -156,17 +156,19 @@ class NcclSync:
         """
         started = time.perf_counter()
         info = self._described(weights)
-        self._all(self._fleet.hold, "pause")
-        self._fleet.name(version)
-        held = time.perf_counter()
 
         async def receive(server: AdminClient) -> None:
             await server.receive(info, timeout_s=self._load_s)
 
-        def ours() -> None:
-            self._broadcast.send(self._group, weights.tensors())
-
-        self._meanwhile(ours, receive, f"take weights {version}")
+        with weights.whole_pass() as tensors:
+            self._all(self._fleet.hold, "pause")
+            self._fleet.name(version)
+            held = time.perf_counter()
+            self._meanwhile(
+                lambda: self._broadcast.send(self._group, tensors),
+                receive,
+                f"take weights {version}",
+            )
 
         async def release(server: AdminClient) -> None:
             await self._fleet.release(server, version=version, model=None)
