@@ -189,8 +189,7 @@ class ChatCodec:
     def _encoded(self, text: str, hidden: Sequence[str], most: int | None) -> list[int]:
         if most is not None and self._control.exceeds(text, hidden, most):
             raise ContextOverflow(
-                f"{len(text)} characters of new messages don't fit: the context has room for "
-                f"{max(0, most)} more tokens"
+                f"the new messages don't fit: the context has room for {max(0, most)} more tokens"
             )
         return self._control.encode(text, hidden)
 

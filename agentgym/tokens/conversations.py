@@ -16,6 +16,8 @@ from agentgym.types import Message, ToolSpec
 _OPENINGS = 256
 """Openings whose ids are kept: the rollouts of a group begin alike, and rendering one costs more
 than anything else that is done here."""
+_MOST_OPENING_IDS = 1 << 21
+"""Ids of openings, some 70 megabytes; long documents come in openings, too."""
 _MOST_IDS = 1 << 24
 """Ids of sessions, half a gigabyte of them; beyond, what nobody asks for any more goes."""
 _STALE_S = 3600.0
@@ -110,25 +112,33 @@ class Conversations:
             return TokenPrompt(self._opening(messages, tools, most), tuple(messages))
         before, sampled = said.prompt, said.sampled
         seen = len(before.messages)
-        if len(messages) <= seen or messages[seen].get("role") != "assistant":
+        goes_on = len(messages) > seen and messages[seen].get("role") == "assistant"
+        if not goes_on and not self.codec.allow_breaks:
             raise EndpointError(
                 "a session's conversation must continue with the message that was sampled",
                 retryable=False,
             )
-        history, assistant, new = messages[:seen], messages[seen], messages[seen + 1 :]
-        changed = not all(map(_says_the_same, history, before.messages))
+        changed = not all(map(_says_the_same, messages, before.messages))
         if changed and not self.codec.allow_breaks:
             raise EndpointError(
                 "earlier messages of a session have changed, and the prompt made of ids has them "
                 "as they were; leave them, or take a new session",
                 retryable=False,
             )
-        if changed or (self.codec.may_break and not self._goes_on(history, assistant, new, tools)):
-            ids = self.codec.prompt_ids(messages, tools, most=most)
-            return TokenPrompt(tuple(ids), tuple(messages))
+        if not goes_on or changed:
+            return self._anew(messages, tools, most)
+        history, assistant, new = messages[:seen], messages[seen], messages[seen + 1 :]
+        if self.codec.may_break and not self._goes_on(history, assistant, new, tools):
+            return self._anew(messages, tools, most)
         left = None if most is None else most - len(said)
         suffix = self.codec.suffix_ids(sampled, assistant, new, tools, most=left)
         return TokenPrompt((*before.ids, *sampled, *suffix), tuple(messages))
+
+    def _anew(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], most: int | None
+    ) -> TokenPrompt:
+        ids = self.codec.prompt_ids(messages, tools, most=most)
+        return TokenPrompt(tuple(ids), tuple(messages))
 
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], most: int | None
@@ -143,8 +153,9 @@ class Conversations:
         ids = tuple(self.codec.prompt_ids(messages, tools, most=most))
         with self._lock:
             self._openings[key] = ids
-            if len(self._openings) > _OPENINGS:
-                self._openings.popitem(last=False)
+            size = sum(map(len, self._openings.values()))
+            while len(self._openings) > _OPENINGS or size > _MOST_OPENING_IDS:
+                size -= len(self._openings.popitem(last=False)[1])
         return ids
 
     def _goes_on(

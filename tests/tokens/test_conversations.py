@@ -61,7 +61,8 @@ def test_conversation_that_was_rewritten_is_rendered_anew_where_breaks_are_allow
     codec = codec_of(allow_breaks=True)
     conversations, _, history = begun(codec)
     history[0] = {"role": "user", "content": "[shortened]"}
-    assert conversations.prompt("s", history, []).ids == tuple(codec.prompt_ids(history, []))
+    for kept in (history, history[-1:]):
+        assert conversations.prompt("s", kept, []).ids == tuple(codec.prompt_ids(kept, []))
 
 
 def test_sessions_that_nobody_releases_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from agentgym.tokens import conversations
 from agentgym.tokens.conversations import Conversations
 
@@ -52,4 +54,15 @@ def test_old_openings_are_forgotten(monkeypatch: Any) -> None:
     assert codec.rendered == 4
     said.clear()
     said.prompt("a", [{"role": "user", "content": "a"}], [])
+    assert codec.rendered == 5
+
+
+def test_long_openings_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, codec = conversing()
+    monkeypatch.setattr(conversations, "_MOST_OPENING_IDS", 7)  # of two ids each
+    for name in "abcd":
+        said.prompt(name, [{"role": "user", "content": name}], TOOLS)
+    said.prompt("e", [{"role": "user", "content": "b"}], TOOLS)
+    assert codec.rendered == 4
+    said.prompt("f", [{"role": "user", "content": "a"}], TOOLS)
     assert codec.rendered == 5
