@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import TypeVar
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.status import Waiters, waits
@@ -28,6 +29,19 @@ logger = logging.getLogger(__name__)
 
 BEAT_S = 0.1
 """Between two looks at how late the event loop is, seconds."""
+
+_MAY_BLOCK: set[CodeType] = set()
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def may_block(function: _Function) -> _Function:
+    """Mark a function that works on the event loop on purpose; it isn't told on.
+
+    Such as the sampler inside a trainer: while it computes there is nothing else to go on with, and
+    a slow machine is no fault of anybody's code.
+    """
+    _MAY_BLOCK.add(function.__code__)
+    return function
 
 
 class StuckWatch:
@@ -198,6 +212,9 @@ class LoopWatch:
             frame = sys._current_frames().get(self._thread_id)
             if frame is None:  # the thread is gone, and the loop with it
                 return
+            if _is_on_purpose(frame):
+                self._missed = (due_s, False)
+                continue
             place, text = blocking_line(frame)
             again = self._often.again(place)
             self._missed = (due_s, again is not None)
@@ -236,6 +253,14 @@ def blocking_line(frame: FrameType) -> tuple[str, str]:
     if own is not frame:
         text += f" (now in {frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name})"
     return place, f"{text}; make it async, or run it in a thread, so that the others can go on"
+
+
+def _is_on_purpose(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code in _MAY_BLOCK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _runs_callbacks(frame: FrameType) -> bool:

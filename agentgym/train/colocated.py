@@ -16,6 +16,7 @@ from typing import Any
 
 from agentgym.client import Completion, SamplingParams
 from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.rollout.watch import may_block
 from agentgym.tokens.codec import ChatCodec
 from agentgym.tokens.conversations import Conversations
 from agentgym.types import Message, ToolSpec, Usage
@@ -125,6 +126,7 @@ class ColocatedClient:
                 self._engine.abort_request([request])
             raise
 
+    @may_block
     async def _drive(self) -> None:
         """Step the engine until nothing is waiting."""
         try:

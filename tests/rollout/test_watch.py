@@ -25,7 +25,14 @@ from agentgym.rollout.observer import Observer
 from agentgym.rollout.progress import NoProgress
 from agentgym.rollout.status import waits
 from agentgym.rollout.tally import LagSamples
-from agentgym.rollout.watch import LoopWatch, StuckWatch, _Sparingly, blocking_line, where
+from agentgym.rollout.watch import (
+    LoopWatch,
+    StuckWatch,
+    _Sparingly,
+    blocking_line,
+    may_block,
+    where,
+)
 from agentgym.rollout.whereabouts import Waiting, Whereabouts
 from agentgym.testing.envs import CounterEnv
 from agentgym.trace import Stage
@@ -376,3 +383,32 @@ def test_a_loop_that_waits_for_events_is_not_blocked_by_any_line():
     loop.call_soon_threadsafe(stop.set)
     thread.join()
     assert place == ""
+
+
+def missing_beat_seen_by(watch: LoopWatch, clock: Clock) -> None:
+    """The thread looks at the loop, which is this function, for three seconds."""
+    watch._thread_id, watch._due_s = threading.get_ident(), clock.now
+
+    def wait(nap_s: float) -> bool:
+        clock.now += nap_s
+        return clock.now > watch._due_s + 3
+
+    watch._guard(1.0, SimpleNamespace(wait=wait))
+
+
+def test_what_works_on_the_loop_on_purpose_is_not_told_on():
+    clock = Clock()
+    with heard(list) as lines:
+        missing_beat_seen_by(LoopWatch(LagSamples(), clock=clock), clock)
+    assert len(lines) == 1
+
+    @may_block
+    def sampler() -> None:
+        missing_beat_seen_by(watch, clock)
+
+    watch = LoopWatch(LagSamples(), clock=clock)
+    with heard(list) as lines:
+        sampler()
+        watch._loop = SimpleNamespace(call_later=lambda *_: None)
+        watch._beat()
+    assert lines == []
