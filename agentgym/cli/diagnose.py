@@ -8,13 +8,22 @@ Every alarm names what is seen with the figures behind it, the likely cause, and
 change. Change one thing at a time, and give it 25 to 50 training steps. An alarm needs evidence: a
 whole interval beyond its threshold, over at least 5 steps, so a short or noisy run raises none.
 
-  turn_cap, token_limit, context_limit     limits hit: turns at 10 %, tokens at 5 % of episodes
-  no_signal, no_success, identical_rollouts  nothing to learn from in the groups
-  gate:NAME, malformed, masked             episodes fail alike, can't be read, can't be scored
-  flat, plateau, collapse                  the reward stands still or falls
-  held_out_gap, reward_without_correctness the reward rises, the tasks are not solved
-  entropy_…, length_…                      the output changes and the reward doesn't
-  logprob_gap, importance_ratio, stale_weights, no_gradient   sampler and trainer part
+  turn_cap, token_limit, context_limit, unfinished
+                          limits hit: turns at 10 %, tokens at 5 % of episodes
+  no_signal, no_success, identical_rollouts
+                          nothing to learn from in the groups
+  gate:NAME, malformed, masked, untrainable_rows
+                          episodes fail alike, can't be read, scored or trained on
+  flat, plateau, collapse
+                          the reward stands still or falls
+  held_out_gap, reward_without_correctness
+                          the reward rises, the tasks are not solved
+  entropy_collapse, entropy_explosion, length_collapse, length_explosion
+                          the output changes and the reward does not come along
+  logprob_gap, importance_ratio, stale_weights, nonfinite_logprobs, no_gradient
+                          sampler and trainer part, or nothing reaches the weights
+
+"not at the end" marks an alarm whose evidence is gone by the last step.
 
 Examples:
   agentgym diagnose runs/x

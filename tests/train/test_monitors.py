@@ -219,6 +219,26 @@ def test_what_ends_with_the_environments_words_is_not_cut_off() -> None:
     assert "too hard" in alarm.cause
 
 
+def test_unscored_groups_are_not_called_equal() -> None:
+    raised = alarms_of(replace(HEALTHY, masked=flat(1.0)), steps=30, eval_every=100)
+    assert [alarm.name for alarm in raised] == ["masked"]
+
+
+def test_flat_for_want_of_signal_blames_no_learning_rate() -> None:
+    values = {"groups_equal": 0.9, "correct": 0.02, "group_size": 8.0, "reward__max": 1.0}
+    history = history_of(30, reward=lambda s: 0.02 + s % 2 / 1000, **values)
+    alarms = {alarm.name: alarm for alarm in look(history)}
+    assert alarms.keys() == {"no_signal", "flat"}
+    assert "90% of groups have all rewards equal" in alarms["flat"].cause
+    assert "from step 6 to 30" in alarms["flat"].seen
+
+
+def test_help_names_every_alarm() -> None:
+    from agentgym.cli import diagnose
+
+    assert [name for name in ALARMS if name not in str(diagnose.__doc__)] == []
+
+
 def test_a_slow_rise_is_no_standstill() -> None:
     slow = history_of(200, reward=lambda s: 0.2 + 0.0017 * s + 0.004 * (s % 3), reward__max=1.0)
     assert look(slow) == []

@@ -67,10 +67,11 @@ def plateau(history: RunHistory) -> Iterator[Alarm]:
         from_start = since.low <= 0
         numbers = {"level": level, "rise": rise.mean, "rise_high": rise.high, "steps": length}
         numbers |= {"reward": sum(values) / length, "best": high}
+        begin = history.steps[-length].step
         seen = (
-            f"the reward has been {sum(values) / length:.3g} for {length} steps, with {high:.3g} "
-            f"the best episode so far; it rose by {rise.mean:.1%} of its range (at most "
-            f"{rise.high:.1%})"
+            f"the reward has been {sum(values) / length:.3g} from step {begin} to {history.now}, "
+            f"with {high:.3g} the best episode so far; it rose by {rise.mean:.1%} of its range (at "
+            f"most {rise.high:.1%})"
         )
         yield _flat(history, seen, numbers) if from_start else _stall(history, seen, numbers)
         return
@@ -99,7 +100,11 @@ def _flat(history: RunHistory, seen: str, numbers: dict[str, float]) -> Alarm:
     bad = history.recent("malformed") or 0.0
     cause = "nothing reaches the policy: a learning rate too small, or rewards that are noise"
     remedy = "a learning rate 3 to 10 times as high (LoRA takes ten times that of full fine-tuning)"
-    if bad > 0.1:
+    equal = history.recent("groups_equal") or 0.0
+    if equal >= history.thresholds.no_signal:
+        cause = f"{equal:.0%} of groups have all rewards equal, which is nothing to learn from"
+        remedy = "what the alarm no_signal says, or larger batches"
+    elif bad > 0.1:
         cause = f"output format and parser disagree: {bad:.0%} of episodes have a malformed call"
         remedy = "one trace's first message, read against the environment's tools or text grammar"
     return Alarm(

@@ -27,7 +27,9 @@ _FEW = 0.2
 
 def no_signal(history: RunHistory) -> Iterator[Alarm]:
     """Groups whose rewards are all equal."""
-    seen = history.share("groups_equal") or history.share("frac_reward_zero_std")
+    seen = history.share("groups_equal")
+    if seen is None and not history.last("groups_without_signal"):
+        seen = history.share("frac_reward_zero_std")  # which counts unscored groups, too
     if seen is None or seen.low < history.thresholds.no_signal:
         return
     p = history.recent("correct")
