@@ -54,6 +54,8 @@ def _parts(found: Diagnosis) -> Iterator[str]:
     yield f"{found.run}: {found.steps} training steps"
     if found.alarms:
         yield "\n".join(_alarm(alarm, lasting=found.lasting) for alarm in found.alarms)
+    elif _is_too_short(found):
+        yield "no alarm: too few steps to tell (`--set min_steps=2` takes fewer as evidence)"
     else:
         yield "no alarm"
     yield _figures(found)
@@ -74,7 +76,14 @@ def _alarm(alarm: Alarm, *, lasting: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def _is_too_short(found: Diagnosis) -> bool:
+    return bool(found.figures) and all(moved.low is None for moved in found.figures)
+
+
 def _figures(found: Diagnosis) -> str:
+    if _is_too_short(found):  # the first steps are the last ones, too
+        means = [(printable(moved.name), f"{moved.last:.4g}") for moved in found.figures]
+        return columns(("per step", "mean"), means)
     rows = [
         (
             printable(moved.name),

@@ -203,6 +203,19 @@ def test_command_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "window=2 is less than min_steps=5" in capsys.readouterr().err
 
 
+def test_a_run_of_three_steps_is_too_short_to_be_called_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = save(tmp_path / "x", CLIPPED, steps=3)
+    assert main(["diagnose", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "no alarm: too few steps to tell" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("reward ")]
+    assert len(line.split()) == 2
+    assert main(["diagnose", str(out), "--strict", "--set", "min_steps=2"]) == 1
+    assert "ALARM" in capsys.readouterr().out
+
+
 def test_tokens_and_dollars_are_added_up_by_role(tmp_path: Path) -> None:
     out = tmp_path / "x"
     out.mkdir()
