@@ -43,6 +43,7 @@ from agentgym.train.policy_source import (
     EngineSettings,
     PolicySource,
     RolloutEngine,
+    played_by,
     policy_source_of,
 )
 from agentgym.train.preflight import floor_of, preflight
@@ -269,13 +270,8 @@ class Rollout:
         """Take the vote of episodes that a server played with weights nobody knows."""
         assert self._source is not None
         stale = self._source.stale()
-        if not stale:
-            return list(settled)
         return [
-            s.without_vote("stale")
-            if s.masked_by is None
-            and any(t.replica is None or t.replica in stale for t in s.trace.turns)
-            else s
+            s.without_vote("stale") if s.masked_by is None and played_by(s.trace, stale) else s
             for s in settled
         ]
 
