@@ -29,8 +29,9 @@ def test_episode_ends_when_its_tokens_are_used_up(limit: int | None, tmp_path: P
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     codec = ChatCodec(tokenizer, stop_ids=[tokenizer.eos_token_id])
     rollout = Rollout(
-        tiny_policy.ENV_ID, env_kwargs={"max_turns": 50}, max_turn_tokens=4, max_episode_tokens=limit, seed=0,
-        traces=None, check_every=1, limits=None, template_kwargs={}, seeded_sampling=True,
+        tiny_policy.ENV_ID, env_kwargs={"max_turns": 50}, max_turn_tokens=4,
+        max_episode_tokens=limit, seed=0, traces=None, check_every=1, limits=None,
+        template_kwargs={}, seeded_sampling=True,
     )  # fmt: skip
     trainer: Any = SimpleNamespace(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0,
                                    repetition_penalty=1.0,
