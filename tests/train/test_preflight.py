@@ -90,3 +90,29 @@ def test_model_without_a_config_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't load model .*config.json") as caught:
         load_tokenizer(str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.e2e
+@pytest.mark.filterwarnings("default")  # TRL's and vLLM's own
+def test_trainer_gets_context_and_folder_and_refuses_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dr_grpo` divides by the context; an adapter keeps the folder of its base."""
+    from agentgym.train import grpo
+
+    asked: dict[str, Any] = {}
+
+    def refusing(**options: Any) -> None:
+        asked.update(options)
+        raise ValueError("not\n these")
+
+    monkeypatch.setattr(grpo, "trainer_class", lambda algorithm: refusing)
+    monkeypatch.chdir(tmp_path)
+    tiny_policy.save_policy(tmp_path / "policy")
+    config = TrainConfig.model_validate(
+        {"env": tiny_policy.ENV_ID, "model": "policy", "out": "o", "max_turn_tokens": 8}
+    )
+    with pytest.raises(ConfigError, match="no trainer with these settings: not these"):
+        grpo.make_trainer(config)
+    assert asked["args"].max_completion_length == asked["args"].vllm_max_model_length == 512
+    assert asked["model"] == str(tmp_path / "policy")
