@@ -10,6 +10,7 @@ import numpy as np
 
 from agentgym.trace import Trace
 from agentgym.train.advantages import group_advantages
+from agentgym.train.objective import Objective
 from agentgym.train.rows import training_rows
 
 with warnings.catch_warnings():  # that it is experimental is known, and the version pinned
@@ -29,18 +30,22 @@ def rows_of_group(traces: Sequence[Trace], *, group_id: int, version: int) -> li
         version: The weights that its first episode began with.
 
     Returns:
-        Nothing for masked episodes and for a group with fewer than two scored ones, which has no
-        baseline. An episode whose prompts don't extend each other is several rows, each with the
-        advantage of the episode.
+        Nothing for episodes without a vote (masked, or cut by the clock), and for a group with
+        fewer than two others, which has no baseline. An episode whose prompts don't extend each
+        other is several rows, each with the advantage of the episode.
     """
     ordered = sorted(traces, key=lambda trace: trace.sample)
-    stretches = [training_rows(t, filler_id=_UNUSED, split=True) for t in ordered]
-    rewards = np.array(
+    rules = Objective()
+    settled = [
         [
-            np.nan if trace.reward is None or rows[0].fault else trace.reward
-            for trace, rows in zip(ordered, stretches, strict=True)
-        ],
-        dtype=float,
+            rules.settle(trace, filler_id=_UNUSED, row=row)
+            for row in training_rows(trace, filler_id=_UNUSED, split=True)
+        ]
+        for trace in ordered
+    ]
+    # The rows of an episode are settled alike, but for their ids.
+    rewards = np.array(
+        [np.nan if rows[0].reward is None else rows[0].reward for rows in settled], dtype=float
     )
     scored = np.isfinite(rewards)
     if scored.sum() < 2:
@@ -48,11 +53,11 @@ def rows_of_group(traces: Sequence[Trace], *, group_id: int, version: int) -> li
     spread = float(rewards[scored].std())
     advantages = group_advantages(rewards)
     samples = []
-    for trace, rows, reward, advantage in zip(ordered, stretches, rewards, advantages, strict=True):
+    for trace, rows, reward, advantage in zip(ordered, settled, rewards, advantages, strict=True):
         if not np.isfinite(reward):
             continue
         first = len(trace.messages) - _said_since(trace)
-        for row in rows:
+        for row in (one.row for one in rows):
             if not any(row.env_mask):
                 continue
             before = len(row.prompt_ids)

@@ -21,6 +21,7 @@ from agentgym.testing.token_model import TokenModel
 from agentgym.testing.token_server import TokenServer
 from agentgym.train.async_rows import rows_of_group
 from agentgym.train.async_worker import EpisodeLoop, EpisodeSettings, EpisodeWorker
+from agentgym.types import Verdict
 
 pytestmark = pytest.mark.filterwarnings("default")  # TRL's own
 
@@ -185,6 +186,15 @@ def test_masked_and_lone_episodes_make_no_rows() -> None:
     assert rows[0].completion_mask.tolist() == [0, 0, 1, 1]
     assert rows[0].old_log_probs.tolist() == [0, 0, -1, -1]
     assert rows_of_group([played(None), played(1.0)], group_id=0, version=0) == []
+
+
+def test_episodes_lose_their_vote_by_the_same_rules_as_elsewhere() -> None:
+    group = [played(1.0), played(0.0), played(0.5, cut="turns"), played(0.5, cut="time")]
+    rows = rows_of_group(group, group_id=0, version=0)
+    assert [row.metrics["reward"] for row in rows] == [1.0, 0.0, 0.5]
+    no_float32 = Verdict.model_construct(reward=1e39, masked=False, components={})
+    group = [played(1.0), played(0.0), played(None, verdict=no_float32)]
+    assert len(rows_of_group(group, group_id=0, version=0)) == 2
 
 
 def test_episode_with_a_break_is_several_rows_of_one_advantage() -> None:
