@@ -132,7 +132,7 @@ def local_model(model: str) -> str:
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder)
-    if model.startswith(("/", "./", "../", "~")):
+    if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:  # ids have one at most
         raise ConfigError(f"no folder {model!r} with a model in it")
     return model
 

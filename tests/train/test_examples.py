@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentgym.train.config import load_config
+from agentgym.train.tiny.learning import learning_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -14,6 +15,13 @@ def test_training_file_is_valid() -> None:
     config = load_config(EXAMPLES / "train_webshop.toml", model="m", out=Path("o"))
     assert config.env == "agentgym/WebShop-v0"
     assert config.accumulation_steps(1) == 16
+
+
+def test_demo_as_a_file_is_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)  # where its header says it is for
+    config = load_config(EXAMPLES / "train_demo.toml", out=tmp_path)
+    model = Path(config.model).resolve()
+    assert config.model_copy(update={"model": str(model)}) == learning_config(tmp_path)
 
 
 @pytest.mark.e2e

@@ -253,7 +253,7 @@ def test_reward_function_without_rollouts_says_what_is_missing() -> None:
     [
         ({"env": "agentgym-tests/Gues-v0"}, "Guess"),
         ({"env_kwargs": {"no_such": 1}}, "no_such"),
-        ({"model": "no/such/model"}, "can't load model"),
+        ({"model": "no/such/model"}, "no folder 'no/such/model'"),
         ({"model": "./nowhere"}, "no folder './nowhere'"),
         ({"max_context": 4096}, "more than the 512"),
         ({"max_context": 16}, "not even one turn"),
