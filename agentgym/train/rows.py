@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentgym.errors import TrainingError
 from agentgym.trace import Trace
@@ -42,9 +42,7 @@ class TrainingRow:
     def masked(self) -> TrainingRow:
         """The same row without anything to train on."""
         size = len(self.completion_ids)
-        return TrainingRow(
-            self.prompt_ids, self.completion_ids, [0] * size, [0.0] * size, self.fault
-        )
+        return replace(self, env_mask=[0] * size, logprobs=[0.0] * size)
 
 
 def training_row(trace: Trace, *, filler_id: int) -> TrainingRow:
@@ -98,7 +96,8 @@ def training_rows(trace: Trace, *, filler_id: int, split: bool = False) -> list[
     if not made:
         sampled = any(turn.completion_ids for turn in turns)
         why = "no log-probability is finite" if sampled else "nothing was sampled"
-        return [_filler(filler_id, why)]
+        lost = sum(row.nonfinite for row in rows)
+        return [replace(_filler(filler_id, why), nonfinite_logprobs=lost)]
     return made if trace.scored else [row.masked() for row in made]
 
 
@@ -124,7 +123,8 @@ class _Row:
         self._completion_ids: list[int] = []
         self._mask: list[int] = []
         self._logprobs: list[float] = []
-        self._nonfinite = 0
+        self.nonfinite = 0
+        """Sampled ids without a usable log-probability."""
 
     @property
     def is_trainable(self) -> bool:
@@ -142,7 +142,7 @@ class _Row:
         assert turn.logprobs is not None
         between = turn.prompt_ids[len(self._seen) :]
         usable = [math.isfinite(value) for value in turn.logprobs]
-        self._nonfinite += usable.count(False)
+        self.nonfinite += usable.count(False)
         self._completion_ids += [*between, *turn.completion_ids]
         self._mask += [0] * len(between) + [int(ok) for ok in usable]
         self._logprobs += [0.0] * len(between)
@@ -156,5 +156,5 @@ class _Row:
             self._completion_ids,
             self._mask,
             self._logprobs,
-            nonfinite_logprobs=self._nonfinite,
+            nonfinite_logprobs=self.nonfinite,
         )

@@ -71,6 +71,14 @@ def test_nonfinite_logprobs_are_masked_and_counted() -> None:
     assert row.nonfinite_logprobs == 2
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_nonfinite_logprobs_are_counted_also_where_the_row_is_masked(lost: int) -> None:
+    turn = ([1], [2, 3], [math.nan] * lost + [-0.1] * (2 - lost))
+    row = training_row(trace_of(turn, verdict=MASKED), filler_id=9)
+    assert not any(row.env_mask)
+    assert row.nonfinite_logprobs == lost
+
+
 @pytest.mark.parametrize(
     "turns",
     [
