@@ -20,6 +20,8 @@ from typing import Any
 from agentgym.train.sync import server_command
 
 START_UP_S = 300
+CONTEXT, RANK, SERVED_NAME = 512, 8, "policy"
+"""Of the server that all modules share, see `conftest.live_server`."""
 
 
 @contextmanager

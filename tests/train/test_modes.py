@@ -1,4 +1,7 @@
-"""A trainer whose policy is on a real vLLM server, asked directly and through a real service."""
+"""A trainer whose policy is on a real vLLM server, asked directly and through a real service.
+
+The tests of `direct` come first: once another run has brought weights the server is no longer its.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_policy
 from datasets import Dataset
-from policy_server import policy_server
+from policy_server import RANK, SERVED_NAME
 from service_process import ServiceProcess, free_port
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, GRPOTrainer
@@ -39,19 +41,17 @@ pytestmark = [
 HERE = Path(__file__).parent
 STEPS = 2
 CONTEXT = 96
-RANK = 8
+"""Of the episodes; the server has more."""
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_policy.save_policy(tmp_path_factory.mktemp("model"))
+def model(tied_policy: Path) -> Path:
+    return tied_policy
 
 
 @pytest.fixture(scope="module")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log = tmp_path_factory.mktemp("server") / "vllm.log"
-    with policy_server(model, log, max_context=CONTEXT, kind="lora", rank=RANK) as url:
-        yield url
+def server(live_server: str) -> str:
+    return live_server
 
 
 def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
@@ -139,6 +139,13 @@ def test_traces_say_which_weights_answered(direct: Run) -> None:
         assert all(turn.replica and turn.completion_ids and turn.logprobs for turn in turns)
 
 
+def test_evaluation_asks_the_same_servers(direct: Run) -> None:
+    played = evaluate(direct.trainer, direct.config.env, tasks=["guess/0", "guess/1"], samples=2)
+    assert len(played) == 4
+    turns = [turn for trace in played for turn in trace.turns]
+    assert all(turn.replica and turn.weight_version == str(STEPS) for turn in turns)
+
+
 def test_server_samples_what_the_colocated_engine_does(
     direct: Run, model: Path, tmp_path: Path
 ) -> None:
@@ -163,7 +170,9 @@ def test_adapter_is_served_under_the_name_of_its_version(
 ) -> None:
     base = AutoModelForCausalLM.from_pretrained(model, dtype="float32")
     folder = FolderSync(tmp_path / "base")  # other tests have left other weights there
-    folder.check([Endpoint(base_url=f"{server}/v1", model=str(model))])
+    folder.check([Endpoint(base_url=f"{server}/v1", model=SERVED_NAME)])
+    pause = urllib.request.Request(f"{server}/pause?mode=wait", method="POST")
+    urllib.request.urlopen(pause, timeout=30).close()  # as a killed run leaves it
     folder.push(Weights(base, base.named_parameters), version="base")
     lora = {"rank": RANK, "alpha": 16}
     run = Run(
@@ -239,13 +248,6 @@ def test_two_processes_play_the_rows_of_one_and_the_first_brings_the_weights(
         assert len(found) == 16
         found.sort(key=lambda t: (t.group, t.sample))
         assert said_in(found) == said_in(direct.traces(step))
-
-
-def test_evaluation_asks_the_same_servers(direct: Run) -> None:
-    played = evaluate(direct.trainer, direct.config.env, tasks=["guess/0", "guess/1"], samples=2)
-    assert len(played) == 4
-    turns = [turn for trace in played for turn in trace.turns]
-    assert all(turn.replica and turn.weight_version == str(STEPS) for turn in turns)
 
 
 def test_ctrl_c_leaves_nothing_running_on_the_server(

@@ -10,13 +10,12 @@ import json
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_policy
-from policy_server import policy_server
+from policy_server import CONTEXT, RANK, SERVED_NAME, policy_server
 
 from agentgym.client import Endpoint
 from agentgym.train.live_weights import DISABLE_VARIABLE
@@ -31,49 +30,28 @@ PROMPT = [2 + i * 7 % 50 for i in range(80)]
 """Longer than two blocks of the prefix cache."""
 TOLERANCE = 1e-4
 """Nats, per token, in float32."""
-CONTEXT = 512
-RANK = 8
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two policies of one shape, whose embeddings are their output layer.
-
-    vLLM 0.31 on a CPU packs other layers anew when it reloads them; a tied one it does not.
-    """
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folders = []
-    for seed in (0, 1):
-        folder = tmp_path_factory.mktemp("model")
-        tiny_policy.save_policy(folder)
-        torch.manual_seed(seed)
-        config = LlamaConfig.from_pretrained(folder, tie_word_embeddings=True)
-        LlamaForCausalLM(config).save_pretrained(folder)
-        folders.append(folder)
-    return folders
+def models(tied_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two policies of one shape; the servers start with the first."""
+    other = tiny_policy.save_policy(tmp_path_factory.mktemp("other"), seed=1, tied=True)
+    return [tied_policy, other]
 
 
 @pytest.fixture(scope="module")
-def servers(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def servers(
+    models: list[Path], live_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[str]]:
     """One as it should be, one without the plug-in."""
-    logs = tmp_path_factory.mktemp("logs")
-    options: dict[str, Any] = {"max_context": CONTEXT, "served_name": "policy"}
-    unplugged = {DISABLE_VARIABLE: "1"}
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                policy_server(models[0], logs / "live", kind="lora", rank=RANK, **options)
-            ),
-            stack.enter_context(
-                policy_server(models[0], logs / "stale", environment=unplugged, **options)
-            ),
-        ]
+    options = {"max_context": CONTEXT, "served_name": SERVED_NAME}
+    log = tmp_path_factory.mktemp("stale") / "vllm.log"
+    with policy_server(models[0], log, environment={DISABLE_VARIABLE: "1"}, **options) as stale:
+        yield [live_server, stale]
 
 
 def endpoint(server: str) -> Endpoint:
-    return Endpoint(base_url=f"{server}/v1", model="policy")
+    return Endpoint(base_url=f"{server}/v1", model=SERVED_NAME)
 
 
 def sample(

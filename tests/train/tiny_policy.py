@@ -48,8 +48,14 @@ def make_tokenizer(template: str = CHATML, words: Sequence[str] = (*WORDS, *FILL
     return tokenizer
 
 
-def save_policy(folder: Path, *, seed: int = 0) -> Path:
-    """A tiny random Llama with its tokenizer: 2 layers, hidden 128, 4 heads of 32."""
+def save_policy(folder: Path, *, seed: int = 0, tied: bool = False) -> Path:
+    """A tiny random Llama with its tokenizer: 2 layers, hidden 128, 4 heads of 32.
+
+    Args:
+        folder: Where to.
+        seed: Of the weights.
+        tied: Whether its embeddings are its output layer.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -68,6 +74,7 @@ def save_policy(folder: Path, *, seed: int = 0) -> Path:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
+        tie_word_embeddings=tied,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
