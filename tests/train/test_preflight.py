@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,8 @@ def test_trainer_gets_context_and_folder_and_refuses_in_one_line(
         grpo.make_trainer(config)
     assert asked["args"].max_completion_length == asked["args"].vllm_max_model_length == 512
     assert asked["model"] == str(tmp_path / "policy")
+    note = "All reward functions returned None for the following kwargs"
+    log = logging.getLogger("trl.trainer.grpo_trainer")
+    for text, told in ((note, False), (f"[RANK 0] {note}", False), ("[RANK 0] else", True)):
+        record = logging.LogRecord(log.name, logging.WARNING, __file__, 1, text, (), None)
+        assert bool(log.filter(record)) is told
