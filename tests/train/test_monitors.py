@@ -199,6 +199,13 @@ def test_two_rollouts_that_say_the_same_lack_no_variety() -> None:
     assert names == ["identical_rollouts"]
 
 
+def test_identical_rollouts_are_a_share_of_what_is_unsolved() -> None:
+    alike = {"group_size": 4, "groups_identical": 0.5}
+    assert look(history_of(10, **alike)) == []
+    names = [a.name for a in look(history_of(10, groups_all_solved=0.4, **alike))]
+    assert names == ["identical_rollouts"]
+
+
 def test_rewards_that_are_no_numbers_are_not_blamed_on_the_sampler() -> None:
     (alarm,) = look(history_of(10, masked=0.3, masked__nonfinite=0.3))
     assert alarm.name == "masked"

@@ -152,10 +152,12 @@ def identical_rollouts(history: RunHistory) -> Iterator[Alarm]:
 def _identical_at(history: RunHistory) -> float:
     """Share of identical groups that shows a lack of variety: less, the larger they are.
 
-    All of a group are alike with a chance of about q^(G-1), if two are with q.
+    All of a group are alike with a chance of about q^(G-1), if two are with q. It is a share of all
+    groups, and those that solved their task alike are not in it.
     """
     size = _group_size(history) or 8.0
-    return max(0.05, float(_SAME ** (size - 1)))
+    unsolved = 1 - (history.recent("groups_all_solved") or 0.0)
+    return max(0.2, float(_SAME ** (size - 1)) * unsolved)
 
 
 def _group_size(history: RunHistory) -> float | None:
