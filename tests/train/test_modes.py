@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,11 @@ def served(server: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def direct(model: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def direct(model: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     out = tmp_path_factory.mktemp("direct")
-    return Run(config_of(model, out, **served(server, out)))
+    run = Run(config_of(model, out, **served(server, out)))
+    yield run
+    run.trainer.rollout_func.close()
 
 
 def test_server_has_the_trainers_weights_after_every_sync(direct: Run) -> None:
