@@ -32,6 +32,7 @@ WALL_CLOCK_IS_MEANT = {
     "cli/_inputs.py": "the name of a run's folder",
     "clients/failures.py": "a date that a server asks to wait for",
     "rollout/episode.py": "Trace.started_at",
+    "train/async_worker.py": "TRL's own clock for a worker's heartbeat and a row's age",
     "wrappers/trace_logger.py": "Trace.started_at",
 }
 """Files that may look at the wall clock, and what for; a deadline is never a reason."""
