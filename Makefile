@@ -17,7 +17,7 @@ help: ## show this page
 	@echo "                evaluate it again; some 4 minutes on 2 cores"
 	@echo "  make test     everything that has to pass: lint, types, fast, thorough and e2e tests"
 	@echo "  make fast     lint, types and the fast tests"
-	@echo "  make thorough the tests that go through every task, policy and attack"
+	@echo "  make thorough every task, policy and attack; commands in processes of their own"
 	@echo "  make e2e      the tests that drive real vLLM, TRL and servers"
 	@echo "  make coverage the fast tests with coverage"
 	@echo "  make lint     ruff and mypy only;  make format mends what ruff can mend"

@@ -19,6 +19,8 @@ import agentgym
 from agentgym.cli import command_names
 from agentgym.traces import read_traces
 
+pytestmark = pytest.mark.thorough
+
 ENV = "agentgym/WebShop-v0"
 MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 SMALL = ["rollout", "--env", ENV, "--env-kwargs", "num_products=60", "--quiet"]

@@ -25,6 +25,8 @@ from agentgym.trace import Trace
 from agentgym.traces import TraceWriter, read_traces
 from agentgym.types import Verdict
 
+pytestmark = pytest.mark.thorough
+
 ROLLOUT = ["rollout", "--env", "agentgym/WebShop-v0", "--policy", "rule", "-n", "5", "--quiet"]
 RUBRIC = """
 name = "mine"

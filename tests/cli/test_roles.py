@@ -19,6 +19,8 @@ from agentgym.testing.envs import CounterEnv
 from agentgym.traces import read_traces
 from agentgym.types import Message, Task
 
+pytestmark = pytest.mark.thorough
+
 
 class YesJudge:
     """Asks its model whether the episode was good."""

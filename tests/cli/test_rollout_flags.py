@@ -15,6 +15,8 @@ from agentgym.cli._folder import RunFolder
 from agentgym.testing.quirky import QuirkyServer
 from agentgym.traces import read_traces
 
+pytestmark = pytest.mark.thorough
+
 DESK = ("rollout", "--env", "fault_desk:FaultDesk-v0")
 RANDOM = (*DESK, "--policy", "random")
 MODEL = (*DESK, "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
