@@ -10,6 +10,7 @@ Neither matters on a GPU, and nothing here acts there.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import sysconfig
@@ -100,6 +101,9 @@ def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
     _compile_nothing_under_a_path_with_spaces()
 
     def build(**kwargs: Any) -> Any:
+        # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
+        # those of an engine made meanwhile included.
+        gc.collect()
         kwargs.update(
             dtype="float32",
             enforce_eager=True,

@@ -47,8 +47,11 @@ class Nodes:
     """A cluster whose nodes come and go; the head plays nothing."""
 
     def __init__(self, temp_dir: str) -> None:
+        from ray._common.utils import get_default_ray_temp_dir
         from ray.cluster_utils import Cluster as LocalCluster
 
+        # It notes its address there, whatever its own folder is, and doesn't make the place.
+        Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)
         config = {
             "health_check_initial_delay_ms": 0,
             "health_check_period_ms": 500,
