@@ -113,7 +113,8 @@ class Jobs:
         key = key or spec.idempotency_key
         spec = spec.model_copy(update={"idempotency_key": None})
         body_hash = _hash(spec)
-        earlier = await self._earlier(caller, key, body_hash)
+        async with self._accepting:  # a job in the store, but not taken up yet, can't be found
+            earlier = await self._earlier(caller, key, body_hash)
         if earlier is not None:
             return earlier
         self._check_taking()
