@@ -39,6 +39,11 @@ class _Ratio(NamedTuple):
     low: float
     high: float
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """As an alarm shows them."""
+        return {"before": self.before, "now": self.now, "ratio": self.value}
+
 
 def plateau(history: RunHistory) -> Iterator[Alarm]:
     """The reward stands still below its maximum."""
@@ -200,7 +205,7 @@ def entropy(history: RunHistory) -> Iterator[Alarm]:
             "more",
             change="a lower learning rate; a KL term (grpo.beta = 0.01), or more room upwards "
             "(grpo.epsilon_high = 0.28)",
-            numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
+            numbers=moved.numbers,
         )
     elif moved.low > 2.5:
         yield Alarm(
@@ -210,7 +215,7 @@ def entropy(history: RunHistory) -> Iterator[Alarm]:
             f"{_reward_said(history)}",
             cause="the policy drifts towards noise: updates too large, or rewards that are noise",
             change="a lower learning rate; then grpo.beta = 0.01",
-            numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
+            numbers=moved.numbers,
         )
 
 
@@ -228,7 +233,7 @@ def length(history: RunHistory) -> Iterator[Alarm]:
             cause="the policy has learned to stop early: trying costs it more than giving up",
             change="the verdicts of some short traces; doing nothing must never beat trying "
             "(gates no_answer and truncated)",
-            numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
+            numbers=moved.numbers,
         )
     elif moved.low > 2.5:
         yield Alarm(
@@ -238,7 +243,7 @@ def length(history: RunHistory) -> Iterator[Alarm]:
             f"while {_reward_said(history)}",
             cause="the policy rambles: length costs nothing, or the loss favours long answers",
             change='grpo.loss_type = "dr_grpo"; a gate over_tokens',
-            numbers={"before": moved.before, "now": moved.now, "ratio": moved.value},
+            numbers=moved.numbers,
         )
 
 
