@@ -112,7 +112,8 @@ def test_clock_that_jumps_ends_no_episode_and_holds_up_none(monkeypatch, jump_s)
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_no_kind_of_fault_becomes_a_score_or_is_counted_twice(kind):
     with QuirkyServer(SUBMIT) as server, FaultProxy(server.url, {kind: 0.3}, seed=5) as proxy:
-        traces = play(proxy.url)
+        # Only what is never answered has to run into the limit; a slow machine's answers must not.
+        traces = play(proxy.url, timeout_s=2.0 if kind == "half_open" else 20.0)
     counted = proxy.counted["m"]
     assert proxy.faults[kind] > 0
     assert len({trace.seed for trace in traces}) == len(traces) == 12
