@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": frozenset({"clients", "judges", "simulators"}),
     "rollout": IMPLEMENTATIONS,
     "cost": IMPLEMENTATIONS,
-    "report": IMPLEMENTATIONS,
+    # Pages of any kind of run. Of train/ only what needs no training stack (tests/report).
+    "report": IMPLEMENTATIONS | {"cost", "evaluate", "rollout", "train"},
     # The engine's and an environment's twins that ask a service; the service speaks their words.
     "remote": IMPLEMENTATIONS | {"rollout"},
     "serve": IMPLEMENTATIONS | {"remote", "rollout"},
