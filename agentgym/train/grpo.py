@@ -38,6 +38,7 @@ from agentgym.train.rendezvous import rendezvous_of_its_own
 from agentgym.train.rollout import episode_reward, rollout_func
 from agentgym.train.run_folder import claim, run_record
 from agentgym.train.served_setup import served_policy
+from agentgym.train.starts import note_start
 from agentgym.train.trackers import check_trackers
 from agentgym.train.versions import require_training_stack
 from agentgym.train.watching import watch
@@ -99,8 +100,11 @@ def fit(
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     config.out.mkdir(parents=True, exist_ok=True)
-    record = json.dumps(run_record(config), indent=2, ensure_ascii=False)
+    settings = run_record(config)
+    record = json.dumps(settings, indent=2, ensure_ascii=False)
     if trainer.accelerator.is_main_process:
+        processes = trainer.accelerator.num_processes
+        note_start(config.out, settings, checkpoint=checkpoint, processes=processes)
         (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
     with stoppable(trainer):

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import agentgym
+from agentgym.train.files import STARTS_FILE
+from agentgym.train.starts import note_start, read_starts
+
+
+def test_a_resumed_run_tells_from_where_and_what_was_changed(tmp_path: Path) -> None:
+    settings = {"env": "agentgym/X-v0", "steps": 8, "temperature": 1.0}
+    note_start(tmp_path, settings, checkpoint=None, processes=1)
+    (tmp_path / "train.json").write_text(json.dumps(settings))
+    longer = {**settings, "steps": 20}
+    note_start(tmp_path, longer, checkpoint=tmp_path / "checkpoint-8", processes=2)
+    first, second = read_starts(tmp_path)
+    assert (first.step, first.processes, first.changed) == (0, 1, {})
+    assert (second.step, second.processes) == (8, 2)
+    assert second.changed == {"steps": (8, 20)}
+    assert first.versions["agentgym"] == agentgym.__version__
+    assert first.started_at.endswith("+00:00")
+
+
+@pytest.mark.parametrize("before", ["{", "[1]", "3", ""])
+def test_settings_that_cannot_be_compared_cost_no_start(tmp_path: Path, before: str) -> None:
+    (tmp_path / "train.json").write_text(before)
+    note_start(tmp_path, {"steps": 8}, checkpoint=None, processes=1)
+    assert [start.changed for start in read_starts(tmp_path)] == [{}]
+
+
+def test_lines_of_strangers_cost_themselves_alone(tmp_path: Path) -> None:
+    note_start(tmp_path, {}, checkpoint=None, processes=1)
+    with (tmp_path / STARTS_FILE).open("a") as file:
+        file.write('{"step": -1}\n[3]\n{"started_at": 4}\n{"star')
+    assert len(read_starts(tmp_path)) == 1
+    assert read_starts(tmp_path / "none") == []
