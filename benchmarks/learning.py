@@ -25,8 +25,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from agentgym.statistics import Estimate
 from agentgym.traces import read_traces
-from agentgym.train.evaluation import Estimate, Evaluation
+from agentgym.train.evaluation import Evaluation
 from agentgym.train.tiny.demonstrations import make_shop
 from agentgym.train.tiny.learning import HELD_OUT, SAMPLES, STEPS, LearningResult, learn
 from agentgym.train.tiny.shopper import Wish
@@ -149,8 +150,8 @@ def write(out: Path, runs: list[Run]) -> None:
     about = {
         "split": HELD_OUT,
         "temperature": 1.0,
-        "episodes_per_evaluation": first.n_episodes,
-        "tasks": first.n_tasks,
+        "episodes_per_evaluation": first.n,
+        "tasks": first.n_clusters,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "claim_holds": all(holds(r) for r in results),
     }
@@ -163,11 +164,11 @@ def write(out: Path, runs: list[Run]) -> None:
     (out / "learning.svg").write_text(curves(results), encoding="utf-8")
     text = (
         "# Learning on held-out tasks\n\n"
-        f"Each evaluation: {first.n_episodes} episodes of {first.n_tasks} held-out tasks (split "
+        f"Each evaluation: {first.n} episodes of {first.n_clusters} held-out tasks (split "
         f"`{HELD_OUT}`), sampled at temperature 1 before and after; 95 % intervals, clustered "
         f"by task. Training: {results[0].steps} GRPO steps of 16 tasks × 8 "
         f"episodes on the training split. Machine: {about['machine']}. "
-        f"Made by `benchmarks/learning.py`. New wishes: success on the {new.n_tasks} held-out "
+        f"Made by `benchmarks/learning.py`. New wishes: success on the {new.n_clusters} held-out "
         "tasks that ask for something no training task asks for, price limit and wording aside."
         f"\n\n{table(runs)}\n\n"
         "![Training curves](learning.svg)\n"

@@ -158,7 +158,7 @@ def write(out: Path, runs: Runs, *, steps: int) -> None:
     data = {
         "split": HELD_OUT,
         "steps": steps,
-        "episodes_per_evaluation": first.n_episodes,
+        "episodes_per_evaluation": first.n,
         "variants": {
             variant: [r.model_dump(mode="json") for r in results]
             for variant, results in runs.items()
@@ -169,7 +169,7 @@ def write(out: Path, runs: Runs, *, steps: int) -> None:
     (out / "learning_variants.svg").write_text(curves(runs), encoding="utf-8")
     page = (
         "# Learning in variants of the shop\n\n"
-        f"{steps} GRPO steps of 16 tasks × 8 episodes; evaluations of {first.n_episodes} episodes "
+        f"{steps} GRPO steps of 16 tasks × 8 episodes; evaluations of {first.n} episodes "
         f"on held-out tasks (split `{HELD_OUT}`) at temperature 1, with gates on and a judge that "
         "doesn't fail, whatever was trained on; 95 % intervals, clustered by task. What each "
         "variant is stands in `benchmarks/learning_variants.py`, which made this.\n\n"

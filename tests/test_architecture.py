@@ -46,6 +46,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": IMPLEMENTATIONS | {"remote", "rollout"},
     "evaluate": IMPLEMENTATIONS | {"remote", "rollout"},
 }
+# Formulas alone, on numbers: every room but the contracts may use them.
+STATISTICS = "statistics"
+MAY_IMPORT = {
+    room: rooms if room == CONTRACTS else rooms | {STATISTICS} for room, rooms in MAY_IMPORT.items()
+}
+MAY_IMPORT[STATISTICS] = frozenset()
 MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
 
 CONTRACTS_THIRD_PARTY = frozenset({"gymnasium", "jsonschema", "numpy", "pydantic"})
@@ -334,6 +340,8 @@ LEGAL = {
     "testing/checks.py": "from agentgym.clients.chat import ChatClient",
     "rollout/__init__.py": "from agentgym.rollout.engine import Engine",
     "rollout/engine.py": "from agentgym import __version__\nfrom agentgym.traces import jsonl",
+    "judges/health.py": "from agentgym.statistics import means",
+    "statistics/means.py": "import numpy\nfrom agentgym.types import Task",
     "traces/jsonl.py": "",
     "train/grpo.py": "import torch, trl\nfrom agentgym.rollout import Engine",
     "cli/__init__.py": "import agentgym\nprint(agentgym.__version__)",
@@ -359,6 +367,8 @@ def test_checker_accepts_a_legal_tree(tmp_path: Path) -> None:
         ("judge.py", "import agentgym\nTASK = agentgym.Task", "through the face"),
         ("judge.py", "import agentgym\nE = agentgym.rollout", "contracts imports rollout"),
         ("judge.py", "import agentgym as ours", "through the face"),
+        ("judge.py", "from agentgym.statistics import means", "contracts imports statistics"),
+        ("statistics/a.py", "from agentgym.judges import b", "statistics imports judges"),
         ("judges/a.py", "from agentgym.clients.chat import ChatClient", "judges imports clients"),
         ("simulators/a.py", "import agentgym.rollout", "simulators imports rollout"),
         ("clients/a.py", "import agentgym.judges", "clients imports judges"),

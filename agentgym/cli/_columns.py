@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentgym.judges.statistics import Proportion
+    from agentgym.statistics import Proportion
     from agentgym.types import Usage
 
 

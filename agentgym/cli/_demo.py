@@ -18,8 +18,9 @@ from agentgym.cli._inputs import fresh_folder
 from agentgym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentgym.statistics import Estimate
     from agentgym.trace import Trace
-    from agentgym.train.evaluation import Estimate, Evaluation
+    from agentgym.train.evaluation import Evaluation
     from agentgym.train.tiny.learning import LearningResult
 
 ENVIRONMENT = {
@@ -151,8 +152,8 @@ class Demo:
     def _evaluated(self, name: str, evaluation: Evaluation, traces: Sequence[Trace]) -> None:
         success = evaluation.success
         self._say(
-            f"solved {_percent(success)} of {success.n_episodes} episodes "
-            f"({success.n_tasks} held-out tasks); mean reward {_number(evaluation.reward)}"
+            f"solved {_percent(success)} of {success.n} episodes "
+            f"({success.n_clusters} held-out tasks); mean reward {_number(evaluation.reward)}"
         )
         by_episode = {(trace.task_id, trace.sample): trace for trace in traces}
         if name == "before":

@@ -27,8 +27,8 @@ from agentgym.errors import ConfigError
 from agentgym.judge import Judge, Scoring
 from agentgym.judges.attack_transcripts import Place, TaskName, unsolved_episode
 from agentgym.judges.rubric import Rubric
-from agentgym.judges.statistics import Proportion
 from agentgym.judges.transcript import BEGIN, END
+from agentgym.statistics import Proportion
 from agentgym.types import Episode, Finite, Record, Usage, Verdict
 
 Outcome: TypeAlias = Literal["held", "leaked", "unscored", "solved_without"]

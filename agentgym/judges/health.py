@@ -19,7 +19,7 @@ from pydantic import Field
 from agentgym.errors import ConfigError
 from agentgym.judge import Judge, Scoring
 from agentgym.judges.gold import GoldCase, GoldSet
-from agentgym.judges.statistics import (
+from agentgym.statistics import (
     Correlation,
     Proportion,
     cohen_kappa,

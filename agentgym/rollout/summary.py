@@ -20,6 +20,7 @@ from pydantic import Field, computed_field
 
 from agentgym.rollout.failure import last_line
 from agentgym.simulator import FAULTS
+from agentgym.statistics import clustered_stderr
 from agentgym.trace import Trace
 from agentgym.traces.jsonl import TraceFile
 from agentgym.types import Record, Usage
@@ -126,31 +127,6 @@ class Summary(Record):
     def cost_usd(self) -> float | None:
         """US dollars over all roles; None where a role that was used has no price."""
         return sum(self.usage.values(), Usage(calls=0)).cost_usd
-
-
-def clustered_stderr(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:
-    """Standard error of a mean whose values come in correlated groups.
-
-    sqrt(Σ_c (Σ_{i∈c} (s_i - s̄))²) / n, its square times C/(C-1) for few clusters.
-
-    Args:
-        values: Shape `(n,)`.
-        clusters: Shape `(n,)`, the group of each value.
-
-    Returns:
-        None with fewer than two clusters.
-
-    Source: Miller, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
-    """
-    mean = float(np.mean(values)) if len(values) else 0.0
-    sums: dict[Hashable, float] = defaultdict(float)
-    for value, cluster in zip(values, clusters, strict=True):
-        sums[cluster] += value - mean
-    count = len(sums)
-    if count < 2:
-        return None
-    variance = sum(s * s for s in sums.values()) * count / (count - 1)
-    return math.sqrt(variance) / len(values)
 
 
 def summarize(traces: Iterable[Trace]) -> Summary:

@@ -6,7 +6,6 @@ training rollouts, so a difference between two evaluations is a difference betwe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,37 +13,12 @@ from typing import Any
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
-from agentgym.rollout.summary import clustered_stderr
+from agentgym.statistics import Estimate, mean_estimate, share_estimate
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.train.policy_source import EngineSettings, played_by, policy_source_of
 from agentgym.types import Record, Verdict
-
-NORMAL_95 = 1.959963984540054
-"""Half width of a central 95 % interval in standard errors, for a normal distribution."""
-
-
-class Estimate(Record):
-    """A mean over episodes with its 95 % interval."""
-
-    mean: float
-    low: float
-    """Lower end of the interval."""
-    high: float
-    """Upper end of the interval."""
-    stderr: float
-    """Standard error, clustered by task: rollouts of one task are not independent."""
-    n_episodes: int
-    n_tasks: int
-
-    def above(self, other: Estimate) -> bool:
-        """Whether this interval lies wholly above the other."""
-        return self.low > other.high
-
-    def overlaps(self, other: Estimate) -> bool:
-        """Whether the two intervals share a value."""
-        return self.low <= other.high and other.low <= self.high
 
 
 class Evaluation(Record):
@@ -78,52 +52,13 @@ class Evaluation(Record):
             )
         tasks = [trace.task_id for trace in scored]
         return cls(
-            success=_share([t.verdict.correct is True for t in scored], tasks),
-            reward=_estimate([t.reward or 0.0 for t in scored], tasks),
+            success=share_estimate([t.verdict.correct is True for t in scored], tasks),
+            reward=mean_estimate([t.reward or 0.0 for t in scored], tasks),
             turns=sum(len(t.turns) for t in scored) / n,
             truncated=sum(t.truncated for t in scored) / n,
             malformed=sum(t.malformed_calls > 0 for t in scored) / n,
             n_masked=len(traces) - n,
         )
-
-
-def _estimate(values: Sequence[float], tasks: Sequence[str | None]) -> Estimate:
-    """Mean and normal 95 % interval.
-
-    Source: Miller, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
-    """
-    mean = math.fsum(values) / len(values)
-    stderr = clustered_stderr(values, tasks)
-    assert stderr is not None  # there are two tasks
-    return Estimate(
-        mean=mean,
-        low=mean - NORMAL_95 * stderr,
-        high=mean + NORMAL_95 * stderr,
-        stderr=stderr,
-        n_episodes=len(values),
-        n_tasks=len(set(tasks)),
-    )
-
-
-def _share(hits: Sequence[bool], tasks: Sequence[str | None]) -> Estimate:
-    """Share of hits and Wilson's 95 % interval, which stays within 0 and 1 and open at the ends.
-
-    Wilson's formula counts independent draws, so it gets their effective number: as many as would
-    have the clustered standard error, or one per task where all episodes agree and that error is 0.
-
-    Source: Wilson, JASA 22 (1927); effective sample size as in Korn and Graubard, Survey
-    Methodology 24 (1998).
-    """
-    normal = _estimate([float(hit) for hit in hits], tasks)
-    share, n = normal.mean, float(normal.n_tasks)
-    if normal.stderr > 0:
-        n = min(share * (1 - share) / normal.stderr**2, float(len(hits)))
-    z2 = NORMAL_95**2
-    center = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return normal.model_copy(
-        update={"low": max(0.0, center - half), "high": min(1.0, center + half)}
-    )
 
 
 def evaluate(

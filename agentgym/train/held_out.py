@@ -252,7 +252,7 @@ def score_of(traces: Sequence[Trace], *, step: int, seconds: float) -> HeldOutSc
         success=found.success.mean,
         low=found.success.low,
         high=found.success.high,
-        n_episodes=found.success.n_episodes,
+        n_episodes=found.success.n,
         n_masked=found.n_masked,
         reward=found.reward.mean,
         turns=found.turns,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import tracemalloc
 
@@ -11,7 +10,7 @@ import pytest
 
 from agentgym.cli._table import summary_table
 from agentgym.rollout import summarize
-from agentgym.rollout.summary import clustered_stderr, summarize_file
+from agentgym.rollout.summary import summarize_file
 from agentgym.simulator import FAULTS
 from agentgym.trace import EarlierAttempt, Trace
 from agentgym.traces import TraceWriter
@@ -37,22 +36,6 @@ def trace(number: int, reward: float | None, *, task: str | None = "t", **fields
         started_at="2026-01-01T00:00:00+00:00",
         **fields,
     )
-
-
-def test_stderr_of_single_values_is_the_ordinary_one():
-    # deviations -1, 0, 1: sum of squares 2; sqrt(2 * 3/2) / 3
-    assert clustered_stderr([0, 1, 2], "abc") == pytest.approx(math.sqrt(3) / 3)
-
-
-def test_stderr_counts_clusters_rather_than_values():
-    # mean 0.5; cluster sums of deviations +1 and -1: sqrt((1 + 1) * 2/1) / 4
-    assert clustered_stderr([1, 1, 0, 0], "aabb") == pytest.approx(0.5)
-    assert clustered_stderr([1, 0, 1, 0], "aabb") == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 0.0]])
-def test_stderr_needs_two_clusters(values):
-    assert clustered_stderr(values, "a" * len(values)) is None
 
 
 def test_masked_episodes_are_no_zeros():

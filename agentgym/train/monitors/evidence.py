@@ -8,10 +8,11 @@ looked at after every step, some twenty ways.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from agentgym.statistics import t_quantile
 
 Z = 3.0
 """Half width of an interval in standard errors, were there any number of steps."""
@@ -55,7 +56,7 @@ def mean_of(values: Sequence[float]) -> Interval:
         return NOTHING
     mean = math.fsum(values) / n
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
-    half = t_quantile(n - 1) * math.sqrt(variance / n)
+    half = t_quantile(n - 1, LEVEL) * math.sqrt(variance / n)
     return Interval(mean, mean - half, mean + half, n)
 
 
@@ -126,38 +127,4 @@ def rise_of(values: Sequence[float], *, level: float = LEVEL) -> Interval:
 
 
 def _stderr(interval: Interval) -> float:
-    return (interval.high - interval.mean) / t_quantile(interval.n - 1)
-
-
-@functools.cache
-def t_quantile(freedom: int, level: float = LEVEL) -> float:
-    """The two-sided quantile of Student's t: |T| exceeds it with chance `level`.
-
-    Args:
-        freedom: Degrees of freedom, 1 or more.
-        level: 0 to 1.
-    """
-    low, high = 0.0, 1.0
-    while _t_beyond(high, freedom) > level:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_beyond(middle, freedom) > level else (low, middle)
-    return high
-
-
-def _t_beyond(t: float, freedom: int) -> float:
-    """P(|T| > t) for a whole number of degrees of freedom.
-
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-    """
-    theta = math.atan(t / math.sqrt(freedom))
-    cosine, sine = math.cos(theta), math.sin(theta)
-    term, total = (cosine if freedom % 2 else 1.0), 0.0
-    for k in range(1 + freedom % 2, freedom, 2):
-        total += term
-        term *= cosine * cosine * k / (k + 1)
-    within = sine * total
-    if freedom % 2:
-        within = 2 / math.pi * (theta + within)
-    return max(0.0, 1 - within)
+    return (interval.high - interval.mean) / t_quantile(interval.n - 1, LEVEL)

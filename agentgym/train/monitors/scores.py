@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from agentgym.train.monitors.evidence import NOTHING, Interval, t_quantile
+from agentgym.statistics import t_quantile
+from agentgym.train.monitors.evidence import LEVEL, NOTHING, Interval
 from agentgym.train.monitors.json_lines import read_json_lines
 from agentgym.types import Finite, Record
 
@@ -67,7 +68,7 @@ def gain(before: HeldOutScore, after: HeldOutScore) -> Interval:
     mean = math.fsum(moves) / n
     stderr = math.sqrt(math.fsum((m - mean) ** 2 for m in moves) / (n - 1) / n)
     # With no task moved at all there is still the doubt of one that might.
-    half = max(t_quantile(n - 1) * stderr, 1 / n)
+    half = max(t_quantile(n - 1, LEVEL) * stderr, 1 / n)
     return Interval(mean, mean - half, mean + half, n)
 
 

@@ -1,7 +1,7 @@
-"""The figures behind judge health and attack rates, each with its source.
+"""How far two raters agree, and how far one agrees with itself.
 
-Small samples are the rule here (a gold set has dozens of cases), so every rate and correlation
-comes with an interval.
+Small samples are the rule here (a gold set has dozens of cases), so a correlation comes with an
+interval.
 """
 
 from __future__ import annotations
@@ -11,28 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from agentgym.statistics.distributions import Z_95
 from agentgym.types import Finite, Record
-
-Z_95 = 1.959963984540054
-"""Two-sided 95 % quantile of the standard normal distribution."""
-
-
-class Proportion(Record):
-    """A share with its 95 % interval."""
-
-    count: Finite
-    """Successes; a part of one where a thing was tried several times."""
-    n: int
-
-    @property
-    def share(self) -> float | None:
-        """The share; None of nothing."""
-        return self.count / self.n if self.n else None
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """See `wilson_interval`."""
-        return wilson_interval(self.count, self.n)
 
 
 class Correlation(Record):
@@ -47,35 +27,6 @@ class Correlation(Record):
     def is_significant(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
-
-
-def wilson_interval(count: float, n: int, *, z: float = Z_95) -> tuple[float, float]:
-    """The score interval of a binomial proportion.
-
-    Unlike the textbook p ± z·sqrt(p(1-p)/n), it is right for rates near 0 and small n: 0 of 50 is
-    not "0 ± 0" but at most 7.1 %.
-
-    Args:
-        count: Successes, 0 to n.
-        n: Independent trials; 0 gives (0, 1): nothing is known.
-        z: Normal quantile; the default gives 95 %.
-
-    Returns:
-        Lower and upper bound within [0, 1].
-
-    Source: Wilson (1927), JASA 22, 209-212; recommended by Brown, Cai and DasGupta (2001),
-    Statistical Science 16, 101-133.
-    """
-    if n == 0:
-        return 0.0, 1.0
-    p = count / n
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    middle = p + z * z / (2 * n)
-    # Exact at the ends, where rounding would leave 1e-17.
-    low = 0.0 if count == 0 else (middle - spread) / scale
-    high = 1.0 if count == n else (middle + spread) / scale
-    return low, high
 
 
 def cohen_kappa(judged: Sequence[float], expected: Sequence[float]) -> float | None:

@@ -5,43 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentgym.judges.statistics import (
-    Proportion,
-    cohen_kappa,
-    correlation,
-    pooled_spread,
-    wilson_interval,
-)
-
-
-def test_wilson_interval_of_none_in_fifty():
-    """p = 0: (z²/n) / (1 + z²/n) = 3.8415/50 / (1 + 3.8415/50) = 0.07683/1.07683 = 0.0713."""
-    low, high = wilson_interval(0, 50)
-    assert low == 0.0
-    assert high == pytest.approx(0.0713, abs=5e-5)
-
-
-def test_wilson_interval_of_half():
-    """n = 100, p = 0.5: 0.5 ± 1.96·sqrt(0.0025 + 3.8415/40000)/1.038415 = 0.5 ± 0.0962."""
-    low, high = wilson_interval(50, 100)
-    assert (low, high) == (pytest.approx(0.4038, abs=5e-5), pytest.approx(0.5962, abs=5e-5))
-
-
-@given(n=st.integers(1, 500), data=st.data())
-def test_wilson_interval_holds_the_rate_and_is_symmetric(n, data):
-    count = data.draw(st.integers(0, n))
-    low, high = wilson_interval(count, n)
-    assert 0 <= low <= count / n <= high <= 1
-    other_low, other_high = wilson_interval(n - count, n)
-    assert (low, high) == (pytest.approx(1 - other_high), pytest.approx(1 - other_low))
-
-
-def test_nothing_tried_is_nothing_known():
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert Proportion(count=0, n=0).share is None
+from agentgym.statistics import cohen_kappa, correlation, pooled_spread
 
 
 def test_kappa_of_a_table_worked_by_hand():
