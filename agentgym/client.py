@@ -118,6 +118,8 @@ class Prices(Record):
     """Cached input tokens; None: they cost as much as the others."""
     output: Finite = Field(ge=0)
     """Output tokens, reasoning included."""
+    book: str | None = None
+    """The price book's row they are from; None: they were given."""
 
     def cost_usd(self, usage: Usage) -> float:
         """What these tokens cost, US dollars."""

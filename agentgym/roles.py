@@ -14,9 +14,11 @@ what "the judge" is:
     api_key_env = "DEEPINFRA_API_KEY"
     prices = {input = 0.08, cached = 0.016, output = 0.18}
 
-A table's fields are those of `Endpoint`. Keys never stand in the file, only the names of the
-variables that hold them. A policy may have several servers, among which episodes are balanced:
-`base_url` is then a list, or `replicas` names further ones with what is different there.
+A table's fields are those of `Endpoint`. `prices = "book"` takes them from the price book, by the
+model's name, and `prices = "GLM-4.7-Flash"` from that row of it. Keys never stand in the file, only
+the names of the variables that hold them. A policy may have several servers, among which episodes
+are balanced: `base_url` is then a list, or `replicas` names further ones with what is different
+there.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from pydantic import ValidationError
 
 from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, TokenPath, public_url
 from agentgym.errors import ConfigError, unknown_name
+from agentgym.price_book import resolve_prices
 from agentgym.types import Record
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -211,10 +214,15 @@ def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoi
     if role is not None and fields.setdefault("role", role) != role:
         raise ConfigError(f"{where}: role: is {role!r} here, got {fields['role']!r}; leave it out")
     try:
+        if isinstance(named := fields.get("prices"), str):
+            model, base_url = fields.get("model"), fields.get("base_url")
+            fields["prices"] = resolve_prices(named, model=model, base_url=base_url)
         return Endpoint.model_validate(fields)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ConfigError(f"{where}: {'; '.join(map(_fault_text, faults[:5]))}") from None
+    except ConfigError as error:  # the price book's
+        raise ConfigError(f"{where}: prices: {error}") from error
 
 
 def read_policy(values: Any, *, where: str = "policy") -> tuple[Endpoint, ...]:

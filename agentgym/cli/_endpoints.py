@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.cli._inputs import key_values
 from agentgym.client import Endpoint, Role, public_url
 from agentgym.errors import ConfigError, EndpointError
+from agentgym.price_book import BY_MODEL
 from agentgym.roles import Roles, read_endpoint, read_policy, split_urls
 from agentgym.types import ToolSpec
 
@@ -187,6 +188,8 @@ def _role_flags(args: argparse.Namespace, role: str) -> dict[str, Any]:
 def _over(base: Endpoint | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """An endpoint's fields, with the flags that were given over them."""
     fields = base.model_dump(exclude_unset=True) if base else {}
+    if base and base.prices and base.prices.book and flags.get("model") not in (None, base.model):
+        fields["prices"] = BY_MODEL  # the row of the file's model is not this one's
     for name, value in flags.items():
         if value is not None:
             inner = isinstance(value, dict)
@@ -242,6 +245,8 @@ def endpoints_table(roles: Roles) -> str:
             prices = endpoint.prices
             cached = "" if prices.cached is None else f"{prices.cached:g} cached, "
             facts.append(f"${prices.input:g} in, {cached}{prices.output:g} out per Mtok")
+            if prices.book is not None:
+                facts[-1] += f" (price book: {prices.book})"
         if endpoint.tokens is not None:
             facts.append(f"in the ids of {endpoint.tokens.tokenizer}")
         if endpoint.budget_usd is not None:
