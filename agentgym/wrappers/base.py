@@ -26,9 +26,7 @@ class AgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     Override `on_reset`, `after_reset`, `on_step`, `after_step` or `on_error` rather than `reset`
     and `step`. The async face uses the wrapped env's own async methods where it has them; where it
     has none, as Gymnasium's wrappers, its plain methods run in a thread, so nothing is skipped.
-
-    Args:
-        env: Any Gymnasium environment.
+    As every wrapper, it is made with what it wraps, any Gymnasium environment.
     """
 
     # --- what a subclass says -----------------------------------------------------------------
