@@ -35,7 +35,7 @@ class ScriptedClient:
     Raises:
         TypeError: If a function takes no or more than three arguments.
 
-    Example:
+    Examples:
         >>> client = ScriptedClient(["search[shoes]", "click[buy now]"])
         >>> client = ScriptedClient(lambda messages: f"I read {messages[-1]['content']!r}")
     """
