@@ -71,7 +71,7 @@ class BalancedClient(CallingClient[Seat]):
     Raises:
         ConfigError: If there is none, two are the same, or they are of different policies.
 
-    Example:
+    Examples:
         >>> client = BalancedClient(Endpoint(base_url=url, model="policy") for url in urls)
         >>> completion = await client.complete(messages, tools, sampling, session="episode-1")
         >>> completion.replica

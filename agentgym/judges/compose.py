@@ -35,7 +35,7 @@ class Weighted:
     Raises:
         ConfigError: If there is no part, a weight is not allowed, or none is above 0.
 
-    Example:
+    Examples:
         >>> Weighted({"bought": Verifier(is_right), "grounded": (RubricJudge(client, rubric), 0.3)})
     """
 

@@ -39,7 +39,7 @@ class Verifier:
     Raises:
         ConfigError: If the function can't be called, or the range is none.
 
-    Example:
+    Examples:
         >>> bought = Verifier(lambda episode: episode.outcome["bought"] == "B07X", name="bought")
     """
 

@@ -78,7 +78,7 @@ class RemoteEngine:
     Raises:
         ConfigError: If the URL is none, or something can't be sent.
 
-    Example:
+    Examples:
         >>> engine = RemoteEngine("http://127.0.0.1:8800", "agentgym/WebShop-v0", client=endpoint)
         >>> async for trace in engine.run(EpisodeRequest(seed=k) for k in range(100)):
         ...     print(trace.task_id, trace.reward)

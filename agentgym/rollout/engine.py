@@ -82,7 +82,7 @@ class Engine:
     Raises:
         ConfigError: If there is no such env, or a parameter is out of its range.
 
-    Example:
+    Examples:
         >>> engine = Engine("agentgym/WebShop-v0", client=client)
         >>> async for trace in engine.run(EpisodeRequest(seed=k) for k in range(100)):
         ...     print(trace.task_id, trace.reward)

@@ -26,7 +26,7 @@ def collecting_seldom() -> Iterator[None]:
     It is the whole process that this changes, so programs do it and libraries don't: the commands
     of agentgym, your own script around `Engine.run`.
 
-    Example:
+    Examples:
         >>> with collecting_seldom():
         ...     traces = engine.run_blocking(requests)
     """

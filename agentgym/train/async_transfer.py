@@ -22,7 +22,7 @@ class SyncTransfer:
         sync: How weights travel; full weights, since the worker asks for one model all along.
         servers: The policy's servers, the same as the worker's.
 
-    Example:
+    Examples:
         >>> transfer = SyncTransfer(FolderSync(Path("/shared/weights")), endpoints)
         >>> trainer = AsyncGRPOTrainer(…, rollout_worker=worker, weight_transfer=transfer)
     """

@@ -240,7 +240,7 @@ class EpisodeWorker(AsyncRolloutWorker):
     Raises:
         ConfigError: If an endpoint has no `tokens`, or the environment no such tasks.
 
-    Example:
+    Examples:
         >>> worker = EpisodeWorker(EpisodeSettings(env=…, tasks=…, endpoints=…))
         >>> trainer = AsyncGRPOTrainer(model, args=args, train_dataset=…, rollout_worker=worker)
     """

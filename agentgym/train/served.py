@@ -54,7 +54,7 @@ class ServedPolicy:
     Raises:
         ConfigError: If a URL is none.
 
-    Example:
+    Examples:
         >>> policy = ServedPolicy(["http://gpu1:8000"], sync=FolderSync(Path("/shared/weights")))
         >>> with policy.building_trainer():
         ...     trainer = GRPOTrainer(..., rollout_func=rollout_func("agentgym/WebShop-v0"))

@@ -27,7 +27,7 @@ class FleetProcess:
     Raises:
         AgentGymError: If it doesn't start.
 
-    Example:
+    Examples:
         >>> with FleetProcess(16, speed=5) as fleet:
         ...     play(fleet.urls)
         ...     print(fleet.statistics().utilisation)

@@ -41,7 +41,7 @@ class SimulatedFleet:
     Raises:
         ConfigError: If `n`, `replica` and `speed` don't fit together.
 
-    Example:
+    Examples:
         >>> async with SimulatedFleet(4, speed=20) as fleet:
         ...     endpoints = [Endpoint(base_url=url, model=fleet.model) for url in fleet.urls]
         ...     ...

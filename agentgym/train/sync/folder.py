@@ -45,7 +45,7 @@ class FolderSync:
         load_s: How long it may take to load, seconds.
         retry_pause_s: Before a failed sync of a server is tried once more, seconds.
 
-    Example:
+    Examples:
         >>> sync = FolderSync(Path("/shared/weights"))
         >>> sync.check([Endpoint(base_url="http://gpu1:8000/v1", model="policy")])
         >>> sync.push(Weights.of(trainer.vllm_generation), version="7").servers

@@ -52,7 +52,7 @@ class Admission(Generic[K]):
         batch: Episodes of one training step.
         version: Weight syncs so far.
 
-    Example:
+    Examples:
         >>> admission = Admission(Staleness(max_versions=1), batch=2)
         >>> [admission.begin(episode) for episode in "abcd"], admission.room
         ([0, 0, 0, 0], 0)
