@@ -1,13 +1,15 @@
-"""Appending to a file that several threads, processes and crashes may share.
+"""Writing files that several threads, processes and crashes may share.
 
-Traces are written by the rollout engine's writer and by the `TraceLogger` wrapper; a line of either
-survives the other and whatever kills one of them.
+Traces are appended by the rollout engine's writer and by the `TraceLogger` wrapper; a line of
+either survives the other and whatever kills one of them. Files that are written anew are replaced
+as a whole.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +45,28 @@ def append_line(file: int, line: bytes) -> None:
             raise
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file as a whole, so that nobody ever reads half of it; make its folder if missing.
+
+    The text is on the disk before the old file goes, so a crash leaves the one or the other.
+
+    Raises:
+        OSError: If it can't be written; the old file is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 class LineFile:

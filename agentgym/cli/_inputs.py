@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -15,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agentgym.client import Endpoint, Role
+from agentgym.durable import write_whole
 from agentgym.errors import ConfigError
 
 T = TypeVar("T")
@@ -87,14 +86,9 @@ def write_json(path: Path, text: str) -> None:
     Raises:
         ConfigError: If it can't be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, text + "\n")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise ConfigError(f"can't write {path}: {error.strerror or error}") from error
 
 
