@@ -8,7 +8,7 @@ PARALLEL = $(VENV_PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --di
 .DEFAULT_GOAL := help
 # Quick checks first, also with make -j.
 .NOTPARALLEL:
-.PHONY: help setup demo test fast unit thorough coverage e2e lint format clean
+.PHONY: help setup demo test fast unit thorough coverage e2e lint format docs docs-serve clean
 
 help: ## show this page
 	@echo "agentgym: LLM-agent tasks as Gymnasium environments, rollouts and GRPO training"
@@ -21,6 +21,7 @@ help: ## show this page
 	@echo "  make e2e      the tests that drive real vLLM, TRL and servers"
 	@echo "  make coverage the fast tests with coverage"
 	@echo "  make lint     ruff and mypy only;  make format mends what ruff can mend"
+	@echo "  make docs     build the documentation site into build/site;  make docs-serve shows it on port 8000"
 	@echo "  make setup    only create .venv (the targets above do it when something changed)"
 	@echo "  make clean    remove .venv and the tools' caches"
 	@echo
@@ -59,5 +60,13 @@ format: setup
 	$(VENV_PYTHON) -m ruff check --fix .
 	$(VENV_PYTHON) -m ruff format .
 
+# The theme's advertisement for its successor.
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs: setup ## every warning is an error: a dead link, a page in no menu, a name that isn't there
+	$(VENV_PYTHON) -m mkdocs build --strict $(ARGS)
+
+docs-serve: setup
+	$(VENV_PYTHON) -m mkdocs serve --livereload $(ARGS)
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
