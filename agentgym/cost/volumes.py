@@ -1,0 +1,87 @@
+"""From a workload to the tokens of each role, per episode.
+
+Everything that depends on the number of turns is summed over its distribution and not taken at its
+mean. Calls paid twice, episodes played again and the safety factor are in the volumes: what is
+counted is what is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentgym.cost.bill import Volume
+from agentgym.cost.reading import NOTHING, Read, during, prompts, several, transcript
+from agentgym.cost.turns import ConstantTurns, expected
+from agentgym.cost.workload import RoleLoad, Workload
+
+
+def policy_volume(workload: Workload) -> Volume:
+    """What the policy reads and samples per episode."""
+    load, tokens = workload.policy, workload.tokens
+    shared = tokens.setup * (1 - 1 / workload.group_size) if load.shared_setup else 0.0
+
+    def at(turns: float) -> Volume:
+        read = prompts(tokens, turns)
+        return Volume(
+            calls=turns,
+            input_tokens=read.tokens,
+            cacheable_tokens=read.repeated + shared,
+            output_tokens=turns * tokens.output,
+        )
+
+    return _paid(workload, _over_turns(workload, at), load.paid_twice, load.cache_hit)
+
+
+def role_volume(workload: Workload, load: RoleLoad) -> Volume:
+    """What another role reads and writes per episode.
+
+    A role's own tokens count as the same in every call, so a cache could hold them all.
+    """
+
+    def at(turns: float) -> Volume:
+        replies = max(0.0, turns - 1)
+        calls = load.calls_per_episode + load.calls_per_turn * turns
+        calls += load.calls_per_reply * replies
+        read = _reads(workload, load, turns)
+        own = calls * load.input_tokens
+        return Volume(
+            calls=calls,
+            input_tokens=own + read.tokens,
+            cacheable_tokens=own + read.repeated,
+            output_tokens=calls * load.output_tokens,
+        )
+
+    return _paid(workload, _over_turns(workload, at), load.paid_twice, load.cache_hit)
+
+
+def volume_at_mean_turns(workload: Workload) -> Volume:
+    """The policy's volume if every episode took the mean number of turns: what is too little."""
+    mean = expected(workload.turns.outcomes, lambda turns: turns)
+    return policy_volume(workload.model_copy(update={"turns": ConstantTurns(turns=mean)}))
+
+
+def _reads(workload: Workload, load: RoleLoad, turns: float) -> Read:
+    """What a role reads of the conversation in an episode of so many turns."""
+    tokens = workload.tokens
+    if load.reads == "own":
+        return NOTHING
+    if load.reads == "prompts":
+        return several(prompts(tokens, turns), load.calls_per_episode)
+    return (
+        several(Read(transcript(tokens, turns), 0.0), load.calls_per_episode)
+        + several(during(tokens, turns, last=True), load.calls_per_turn)
+        + several(during(tokens, turns, last=False), load.calls_per_reply)
+    )
+
+
+def _over_turns(workload: Workload, at: Callable[[float], Volume]) -> Volume:
+    """The mean volume over the distribution of turns."""
+    parts = (at(turns).times(chance) for turns, chance in workload.turns.outcomes.items())
+    return sum(parts, Volume())
+
+
+def _paid(workload: Workload, volume: Volume, paid_twice: float, hit: float) -> Volume:
+    calls = (1 + paid_twice) * (1 + workload.rerun_share)
+    tokens = calls * workload.safety_factor
+    counted = volume.times(tokens).model_copy(update={"calls": volume.calls * calls})
+    return counted.with_hits(hit)
