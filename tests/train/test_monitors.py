@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_runs import HEALTHY, SICK, Symptoms, alarms_of, flat, ramp, steps_of
 
+from agentgym.statistics.groups import all_equal
 from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors.alarm import Alarm, AlarmBook
 from agentgym.train.monitors.checks import ALARMS, look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
 from agentgym.train.monitors.learning import collapse
-from agentgym.train.monitors.tasks import all_equal
 
 # What a symptom drags along: these follow from it and name it, or are its lasting effect.
 COMPANIONS = {

@@ -6,11 +6,11 @@ them if half of the tasks are always solved and half never.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from agentgym.statistics.groups import all_equal
 from agentgym.trace import Trace
 
 _VISITS = 3
@@ -83,16 +83,3 @@ class TaskHistory:
             )
             for visits, size in known
         ) / len(known)
-
-
-def all_equal(a: float, b: float, size: int) -> float:
-    """Chance that a group succeeds or fails as one, its task's rate being Beta(a, b).
-
-    [B(a+G, b) + B(a, b+G)] / B(a, b), the beta-binomial's two ends.
-    """
-    whole = _log_beta(a, b)
-    return math.exp(_log_beta(a + size, b) - whole) + math.exp(_log_beta(a, b + size) - whole)
-
-
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
