@@ -1,0 +1,276 @@
+// The list: filter, sort, search, and only the rows in sight in the page.
+
+const ROW_PX = 32;
+const SPARE_ROWS = 10;
+
+const COLUMNS = [
+  { name: "outcome", label: "outcome", width: "112px", cell: outcomeMark },
+  { name: "reward", label: "reward", width: "68px", right: true, cell: (row) => num(row.reward) },
+  { name: "task", label: "task", width: "minmax(120px, 1.3fr)", cell: taskCell },
+  { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
+  { name: "env", label: "env", width: "minmax(80px, 0.8fr)", cell: (row) => textCell(row.env), many: (row) => row.env },
+  { name: "model", label: "model", width: "minmax(70px, 0.7fr)", cell: (row) => textCell(row.model), many: (row) => row.model },
+  { name: "file", label: "file", width: "minmax(90px, 1fr)", cell: (row) => textCell(row.fileName), many: (row) => row.file },
+  { name: "turns", label: "turns", width: "58px", right: true, cell: (row) => row.turns },
+  { name: "calls", label: "calls", width: "74px", right: true, cell: callsCell },
+  { name: "gates", label: "gates", width: "minmax(90px, 1fr)", cell: gateCell },
+  { name: "tokens", label: "tokens", width: "68px", right: true, cell: tokensCell },
+  { name: "cost", label: "cost", width: "72px", right: true, cell: (row) => dollars(row.cost) },
+  { name: "seconds", label: "time", width: "64px", right: true, cell: (row) => seconds(row.seconds) },
+];
+
+function outcomeMark(row) {
+  if (row.masked) {
+    return el("span.outcome.masked", { title: "no score: " + (row.failureClass || "masked") },
+              "⊘ " + (row.failureClass || "masked"));
+  }
+  if (row.correct === true) return el("span.outcome.solved", {}, "✓ solved");
+  if (row.correct === null) return el("span.outcome.open", { title: "nobody can tell" }, "? scored");
+  if (row.truncated) return el("span.outcome.unsolved", { title: row.ended }, "✗ cut off");
+  return el("span.outcome.unsolved", {}, row.completed ? "✗ wrong" : "✗ no answer");
+}
+
+function textCell(text, title = null) {
+  if (text === null || text === undefined) return "–";
+  return el("span", { title: visibleText(title || text) }, visible(visibleText(text)));
+}
+
+function taskCell(row) {
+  return el("span", { title: visibleText(row.opening || "") }, visible(visibleText(row.task ?? "no task yet")),
+            row.opening ? el("span.quiet", {}, " ", visible(visibleText(row.opening, 100))) : null);
+}
+
+function callsCell(row) {
+  if (!row.malformed) return row.calls;
+  return el("span", { title: plural(row.malformed, "malformed call") }, row.calls, el("b.bad", {}, ` ${row.malformed}✗`));
+}
+
+function gateCell(row) {
+  if (!row.gates.length) return "";
+  const names = row.gates.join(", ");
+  return el("span.bad", { title: visibleText(names) }, visible(visibleText(names)));
+}
+
+function tokensCell(row) {
+  if (row.tokensIn === null) return "–";
+  const title = `${int(row.tokensIn)} in (${share(row.tokensCached, row.tokensIn)} cached), ${int(row.tokensOut)} out`;
+  return el("span", { title }, compact(row.tokensIn + row.tokensOut));
+}
+
+class ListView {
+  constructor(app) {
+    this.app = app;
+    this.rows = [];
+    this.selected = null;
+    this.state = { q: "", text: "", sort: "" };
+    this.hits = null;
+    this.node = this._build();
+  }
+
+  _build() {
+    const filter = (name, label, choices) => el("label.pick", {}, label, el("select", {
+      name, change: (event) => this._pick(name, event.target.value),
+    }, el("option", { value: "" }, "any"), choices.map(([value, text]) => el("option", { value }, text))));
+    this.input = el("input", {
+      type: "search", placeholder: "filter: words, reward>0.5, gate:malformed, is:masked …  ( / )",
+      "aria-label": "filter", spellcheck: "false", autocomplete: "off",
+      input: () => this._set({ q: this.input.value }),
+    });
+    this.textInput = el("input", {
+      type: "search", placeholder: "search in the conversations  ( t )",
+      "aria-label": "search in the conversations", spellcheck: "false", autocomplete: "off",
+      input: () => { clearTimeout(this.typing); this.typing = setTimeout(() => this._set({ text: this.textInput.value }), 300); },
+      keydown: (event) => { if (event.key === "Enter") this._set({ text: this.textInput.value }); },
+    });
+    this.picks = {
+      is: filter("is", "outcome", ["solved", "unsolved", "masked", "truncated", "malformed", "repeated"].map((x) => [x, x])),
+      env: filter("env", "env", []), class: filter("class", "failure", []), gate: filter("gate", "gate", []),
+      file: filter("file", "file", []),
+    };
+    this.count = el("span.count", { role: "status" });
+    this.hint = el("p.hint", { role: "alert" });
+    this.head = el("div.row.head", { role: "row" });
+    this.space = el("div.space");
+    this.scroller = el("div.scroller", { tabindex: "-1", scroll: () => this._draw() }, this.head, this.space);
+    this.table = el("div.grid", { role: "grid", "aria-label": "episodes" }, this.scroller);
+    new ResizeObserver(() => this._draw()).observe(this.scroller);
+    return el("main.list", {},
+      el("div.tools", {}, this.input, this.textInput),
+      el("div.tools", {}, Object.values(this.picks), this.count), this.hint, this.table);
+  }
+
+  /** Show the list as a link says. */
+  show(params) {
+    this.state = { q: params.get("q") || "", text: params.get("text") || "", sort: params.get("sort") || "" };
+    this.input.value = this.state.q;
+    this.textInput.value = this.state.text;
+    this._searchText();
+    this.refresh();
+    if (this.selected) this._scrollTo(this.rows.indexOf(this.selected));
+  }
+
+  params() {
+    return Object.fromEntries(Object.entries(this.state).filter(([, value]) => value));
+  }
+
+  _set(change) {
+    const textBefore = this.state.text;
+    Object.assign(this.state, change);
+    this.app.replaceLink({ view: "list", ...this.params() });
+    if (this.state.text !== textBefore) this._searchText();
+    this.refresh();
+    this.scroller.scrollTop = 0;
+  }
+
+  _pick(name, value) {
+    this.input.value = withTerm(this.state.q, name, name === "is" ? ":" : "=", value);
+    this._set({ q: this.input.value });
+  }
+
+  _searchText() {
+    this.searching?.abort();
+    const text = this.state.text.trim();
+    this.hits = text ? new Set() : null;
+    this.searched = 0;
+    if (!text) return;
+    this.searching = new AbortController();
+    const { signal } = this.searching;
+    let drawn = 0;
+    this.app.store.search(text, signal, (numbers, next) => {
+      if (signal.aborted) return;
+      numbers.forEach((number) => this.hits.add(number));
+      this.searched = next;
+      if (performance.now() - drawn > 100 || next >= this.app.store.rows.length) {
+        drawn = performance.now();
+        this.refresh();
+      }
+    }).catch((error) => this.app.complain(error));
+  }
+
+  /** Filter and sort anew. */
+  refresh() {
+    const { store } = this.app;
+    const terms = parseQuery(this.state.q, store.components);
+    const faults = terms.filter((term) => term.error).map((term) => `${term.source}: ${term.error}`);
+    let rows = filterRows(store.rows, terms);
+    if (this.hits) rows = rows.filter((row) => this.hits.has(row.number));
+    this.rows = sortRows(rows, this.state.sort);
+    if (!this.rows.includes(this.selected)) this.selected = this.rows[0] || null;
+    replace(this.hint, visible(faults.join(" · ")));
+    this._tell(store);
+    this._fillPicks(store);
+    this._chooseColumns(store);
+    this._draw();
+  }
+
+  _tell(store) {
+    const scored = this.rows.filter((row) => !row.masked);
+    const solved = scored.filter((row) => row.correct === true).length;
+    const parts = [this.rows.length === store.rows.length
+      ? plural(store.rows.length, "episode")
+      : `${int(this.rows.length)} of ${plural(store.rows.length, "episode")}`];
+    if (this.rows.length) parts.push(`${int(solved)} solved`);
+    if (scored.length < this.rows.length) parts.push(`${int(this.rows.length - scored.length)} without a score`);
+    if (this.hits && this.searched < store.rows.length) parts.push(`searching: ${share(this.searched, store.rows.length)}`);
+    if (store.reading) parts.push("reading …");
+    this.count.textContent = parts.join(" · ");
+  }
+
+  _fillPicks(store) {
+    const values = { env: new Set(), class: new Set(), gate: new Set(), file: new Set() };
+    for (const row of store.rows) {
+      values.env.add(row.env);
+      if (row.failureClass) values.class.add(row.failureClass);
+      row.gates.forEach((gate) => values.gate.add(gate));
+      if (values.file.size < 500) values.file.add(row.fileName);
+    }
+    for (const [name, pick] of Object.entries(this.picks)) {
+      const select = pick.querySelector("select");
+      const chosen = parseQuery(this.state.q, store.components)
+        .find((term) => term.field === name && !term.not)?.value || "";
+      if (name !== "is") {
+        const known = [...values[name]].filter((value) => value !== null).sort(COLLATOR.compare);
+        if (select.options.length !== known.length + 1) {
+          replace(select, el("option", { value: "" }, "any"),
+                  known.map((value) => el("option", { value }, visible(visibleText(value, 60)))));
+        }
+        const few = name === "env" || name === "file" ? 2 : 1;
+        pick.hidden = known.length < few;
+      }
+      select.value = [...select.options].some((option) => option.value === chosen) ? chosen : "";
+    }
+  }
+
+  /** A column whose value is the same throughout is left out. */
+  _chooseColumns(store) {
+    const varies = (of) => store.rows.some((row) => of(row) !== of(store.rows[0]));
+    this.columns = COLUMNS.filter((column) => !column.many || varies(column.many));
+    this.node.style.setProperty("--columns", this.columns.map((column) => column.width).join(" "));
+    replace(this.head, this.columns.map((column) => {
+      const down = this.state.sort === "-" + column.name;
+      const up = this.state.sort === column.name;
+      return el(column.right ? "button.right" : "button", {
+        type: "button", role: "columnheader", "data-sort": column.name,
+        "aria-sort": up ? "ascending" : down ? "descending" : "none", title: "sort",
+        click: () => this._set({ sort: down ? column.name : up ? "" : "-" + column.name }),
+      }, column.label, up ? " ▲" : down ? " ▼" : "");
+    }));
+    this.table.setAttribute("aria-rowcount", this.rows.length + 1);
+  }
+
+  _draw() {
+    if (!this.columns) return;
+    const height = this.scroller.clientHeight || 600;
+    const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW_PX) - SPARE_ROWS);
+    const last = Math.min(this.rows.length, first + Math.ceil(height / ROW_PX) + 2 * SPARE_ROWS);
+    this.space.style.height = `${this.rows.length * ROW_PX}px`;
+    const rows = [];
+    for (let k = first; k < last; k += 1) rows.push(this._row(this.rows[k], k));
+    replace(this.space, rows);
+    if (!this.rows.length) append(this.space, [el("p.empty", {}, this._nothing())]);
+  }
+
+  _nothing() {
+    const { store } = this.app;
+    if (!store.rows.length) return store.reading ? "Reading the traces …" : "No episodes here yet.";
+    if (this.hits && this.searched < store.rows.length) return "Searching …";
+    return "No episode matches. Esc in the filter clears it.";
+  }
+
+  _row(row, place) {
+    const classes = [row === this.selected ? ".selected" : "", row.superseded ? ".superseded" : "",
+                     row === this.app.marked ? ".marked" : ""].join("");
+    return el("div.row" + classes, {
+      role: "row", "aria-rowindex": place + 2, "aria-selected": String(row === this.selected),
+      "data-id": row.id, style: { top: `${place * ROW_PX}px` },
+      title: row.superseded ? "superseded: the episode was played or judged again" : null,
+      click: () => { this.selected = row; this.app.openEpisode(row); },
+    }, this.columns.map((column) =>
+      el(column.right ? "span.right" : "span", { role: "gridcell" }, column.cell(row))));
+  }
+
+  move(by) {
+    const at = this.rows.indexOf(this.selected);
+    this.moveTo(at < 0 ? 0 : at + by);
+  }
+
+  moveTo(place) {
+    if (!this.rows.length) return;
+    const k = Math.max(0, Math.min(this.rows.length - 1, place));
+    this.selected = this.rows[k];
+    this._scrollTo(k);
+    this._draw();
+  }
+
+  _scrollTo(place) {
+    if (place < 0) return;
+    const top = place * ROW_PX, height = this.scroller.clientHeight - ROW_PX; // less the head
+    if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
+    else if (top + ROW_PX > this.scroller.scrollTop + height) this.scroller.scrollTop = top + ROW_PX - height;
+  }
+
+  clear() {
+    this.input.value = this.textInput.value = "";
+    this._set({ q: "", text: "" });
+  }
+}
