@@ -9,25 +9,52 @@ from agentgym.statistics.distributions import Z_95, normal_quantile, t_p_value, 
 from agentgym.statistics.means import (
     Estimate,
     Proportion,
+    bounded_estimate,
     clustered_stderr,
     mean_estimate,
     share_estimate,
     wilson_interval,
 )
+from agentgym.statistics.paired import (
+    Difference,
+    holm_adjusted,
+    paired_difference,
+    sign_flip_p_value,
+)
+from agentgym.statistics.passes import pass_at_k, pass_hat_k
+from agentgym.statistics.power import (
+    Spread,
+    detectable_difference,
+    spread_of,
+    spread_of_success,
+    tasks_needed,
+)
 
 __all__ = [
     "Z_95",
     "Correlation",
+    "Difference",
     "Estimate",
     "Proportion",
+    "Spread",
+    "bounded_estimate",
     "clustered_stderr",
     "cohen_kappa",
     "correlation",
+    "detectable_difference",
+    "holm_adjusted",
     "mean_estimate",
     "normal_quantile",
+    "paired_difference",
+    "pass_at_k",
+    "pass_hat_k",
     "pooled_spread",
     "share_estimate",
+    "sign_flip_p_value",
+    "spread_of",
+    "spread_of_success",
     "t_p_value",
     "t_quantile",
+    "tasks_needed",
     "wilson_interval",
 ]

@@ -147,10 +147,7 @@ def mean_estimate(
 def share_estimate(
     hits: Sequence[bool], clusters: Sequence[Hashable], *, level: float = 0.95
 ) -> Estimate:
-    """A share of hits and Wilson's interval, which stays within 0 and 1 and open at the ends.
-
-    Wilson's formula counts independent draws, so it gets their effective number: as many as would
-    have the clustered standard error, or one per task where all episodes agree and that error is 0.
+    """A share of hits and Wilson's interval; see `bounded_estimate`.
 
     Args:
         hits: Shape `(n,)`, at least one.
@@ -159,13 +156,37 @@ def share_estimate(
 
     Raises:
         ConfigError: If there are none.
+    """
+    return bounded_estimate([float(hit) for hit in hits], clusters, most=len(hits), level=level)
+
+
+def bounded_estimate(
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    *,
+    most: float,
+    level: float = 0.95,
+) -> Estimate:
+    """A mean of values in [0, 1] and Wilson's interval, which stays there and open at the ends.
+
+    Wilson's formula counts independent draws, so it gets their effective number: as many as would
+    have the clustered standard error, or one per task where all values agree and that error is 0.
+
+    Args:
+        values: Shape `(n,)`, at least one, each from 0 to 1.
+        clusters: Shape `(n,)`, the task of each value.
+        most: Draws behind the values, which their effective number can't exceed.
+        level: Chance that the interval holds the mean.
+
+    Raises:
+        ConfigError: If there are no values.
 
     Source: Wilson, JASA 22 (1927); effective sample size as in Korn and Graubard, Survey
     Methodology 24 (1998).
     """
-    plain = mean_estimate([float(hit) for hit in hits], clusters, level=level)
+    plain = mean_estimate(values, clusters, level=level)
     share, n = plain.mean, float(plain.n_clusters)
     if plain.n_clusters > 1 and plain.stderr > 0:
-        n = min(share * (1 - share) / plain.stderr**2, float(len(hits)))
+        n = min(share * (1 - share) / plain.stderr**2, float(most))
     low, high = wilson_interval(share * n, n, z=normal_quantile(level))
     return plain.model_copy(update={"low": max(0.0, low), "high": min(1.0, high)})
