@@ -146,6 +146,19 @@ class RolloutStopped(AgentGymError, RuntimeError):
     """A batch was stopped because abnormally many of its episodes failed, whatever the policy."""
 
 
+class BudgetStop(RolloutStopped):
+    """A run ended since its budget is used up; what was done and what wasn't is in `status`.
+
+    Args:
+        message: What is spent, of what, and what was not played.
+        status: A `agentgym.rollout.BudgetStatus`; None where only the message is known.
+    """
+
+    def __init__(self, message: str, status: Any = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class MissingExtraError(AgentGymError, ImportError):
     """An optional dependency is not installed; the message gives the install command."""
 

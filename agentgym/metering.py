@@ -4,6 +4,9 @@ A judge may ask three models twice each and fail in the end; a simulator may be 
 tool. Handing usage back through every one of these layers would lose it wherever one raises. So
 the client that pays calls `charge`, and whoever wants to know opens a meter around the work. Meters
 nest, each sees everything spent inside it, and tasks started inside one inherit it.
+
+A bill comes too late for a budget. Whoever has one opens a purse as well, and a client that knows
+what a request can cost at most asks it before each request.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, Protocol
 
 from agentgym.types import Usage
 
@@ -65,3 +69,43 @@ def report_refusal(role: str, reason: str) -> None:
     """
     for meter in _open.get():
         meter.refused[role] = reason
+
+
+class Purse(Protocol):
+    """A budget out of which all requests made inside a block are paid, whichever client's."""
+
+    async def hold(self, role: str, *, tokens: float, usd: float | None) -> Any:
+        """Set aside the most that one request can take, as soon as there is so much.
+
+        Args:
+            role: The endpoint's role.
+            tokens: Input and output together; infinite where the output has no limit.
+            usd: None where the endpoint has no prices.
+
+        Returns:
+            What `let_go` takes.
+
+        Raises:
+            BudgetExceeded: If the request might overrun the budget.
+        """
+
+    def let_go(self, held: Any, *, tokens: float, usd: float) -> None:
+        """The request is over, and this is what it took; the rest is there for others."""
+
+
+_purse: ContextVar[Purse | None] = ContextVar("agentgym_purse", default=None)
+
+
+@contextmanager
+def paid_from(purse: Purse | None) -> Iterator[None]:
+    """Pay every request made inside the block out of a purse; None is none."""
+    token = _purse.set(purse)
+    try:
+        yield
+    finally:
+        _purse.reset(token)
+
+
+def open_purse() -> Purse | None:
+    """What requests are to be paid from; None where nobody minds."""
+    return _purse.get()

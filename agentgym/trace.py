@@ -30,6 +30,9 @@ from agentgym.types import (
 
 SCHEMA_VERSION: Literal[1] = 1
 
+CUT_BY_BUDGET = "BudgetStop: "
+"""How the error of an episode begins that the run's budget cut off."""
+
 Stage: TypeAlias = Literal["init", "run", "eval", "done"]
 
 
@@ -104,6 +107,11 @@ class Trace(Record):
     def scored(self) -> bool:
         """Whether the episode counts in means and trains the policy."""
         return not self.verdict.masked
+
+    @property
+    def cut_by_budget(self) -> bool:
+        """Whether the run's budget cut it off, so that a larger one has it played again."""
+        return (self.error or "").startswith(CUT_BY_BUDGET)
 
     @property
     def malformed_calls(self) -> int:

@@ -6,6 +6,9 @@ input price and its output limit at the output price. What it didn't need comes 
 answer, and a call that would fit in but for those in flight waits for that. Where nobody knows
 whether a request was billed (the connection broke, the caller gave up), the reservation is kept as
 spent: a budget may stop too early, never too late.
+
+A run may have a budget, too, for all its endpoints. That is a `Purse`; the same reservation is made
+there.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from agentgym.client import Endpoint, Prices, public_url
 from agentgym.clients.waiting import WaitingLine
 from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded
+from agentgym.metering import Purse, open_purse
 from agentgym.types import Usage
 
 
@@ -28,11 +33,19 @@ class Reservation:
     """Money held for one request."""
 
     most_usd: float
-    """What it can cost at most; 0 without a budget."""
+    """What it can cost at most; 0 without prices."""
+    most_tokens: float = 0.0
+    """How many tokens it can take at most, input and output."""
     spent_usd: float = 0.0
     """What it cost, once that is known."""
+    spent_tokens: float = 0.0
+    """What it took, once that is known."""
     refused: bool = False
     """Whether it could never be held."""
+    purse: Purse | None = None
+    """The run's budget, where it has one."""
+    in_purse: Any = None
+    """What that set aside."""
 
 
 class Budget:
@@ -78,20 +91,42 @@ class Budget:
 
     async def hold(self, ticket: int, prompt_tokens: int, max_tokens: float) -> Reservation:
         """`reserved`, for those who call `let_go` themselves."""
-        limit, prices = self._endpoint.budget_usd, self._endpoint.prices
-        if limit is None or prices is None:
-            return Reservation(0.0)
+        prices, purse = self._endpoint.prices, open_purse()
         prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
-        held = Reservation(_most_usd(prices, prompt, max_tokens))
+        most_usd = 0.0 if prices is None else _most_usd(prices, prompt, max_tokens)
+        held = Reservation(most_usd, prompt + max_tokens)
+        await self._take_own(ticket, held)
+        if purse is None:
+            return held
+        try:
+            usd = None if prices is None else most_usd
+            held.in_purse = await purse.hold(self._endpoint.role, tokens=held.most_tokens, usd=usd)
+        except BaseException:
+            self.let_go(held)
+            raise
+        held.purse = purse
+        return held
+
+    async def _take_own(self, ticket: int, held: Reservation) -> None:
+        """Hold it in the endpoint's own budget, if it has one.
+
+        Raises:
+            BudgetExceeded: If it can never be held.
+        """
+        limit = self._endpoint.budget_usd
+        if limit is None:
+            return
         if not self._line.takes_at_once(held):
             with queued():
                 await self._line.wait(ticket, held)
         if held.refused:
             raise BudgetExceeded(self._refusal(held.most_usd, limit))
-        return held
 
     def let_go(self, held: Reservation) -> None:
         """The request is over: what it cost is spent, the rest is there for others."""
+        if held.purse is not None:
+            held.purse.let_go(held.in_purse, tokens=held.spent_tokens, usd=held.spent_usd)
+            held.purse = None
         if self._endpoint.budget_usd is None:
             return
         with self._lock:

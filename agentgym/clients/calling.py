@@ -471,8 +471,9 @@ class CallingClient(ABC, Generic[Seat]):
             # What has come was generated, and is billed.
             (choice,) = attempt.streamed.body()["choices"]
             usage = self._wire.usage_of_part(call.question, choice["message"])
-        cost_usd = 0.0
+        cost_usd, tokens = 0.0, 0.0
         if usage is not None:
+            tokens = usage.prompt_tokens + usage.completion_tokens
             prices = self.endpoint.prices
             if prices is not None:
                 cost_usd = prices.cost_usd(usage)
@@ -480,7 +481,8 @@ class CallingClient(ABC, Generic[Seat]):
             call.usage = call.usage + usage if call.usage.calls else usage
         if not attempt.is_settled:
             cost_usd = max(cost_usd, attempt.reserved.most_usd)
-        attempt.reserved.spent_usd = cost_usd
+            tokens = max(tokens, attempt.reserved.most_tokens)
+        attempt.reserved.spent_usd, attempt.reserved.spent_tokens = cost_usd, tokens
 
 
 def _passes(failure: BadReply, failures: int) -> bool:

@@ -22,8 +22,9 @@ from agentgym.rollout.blocking import run_to_completion
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.cluster_config import Cluster
 from agentgym.rollout.enough import Enough
-from agentgym.rollout.hosted import check_keys
+from agentgym.rollout.hosted import check_keys, endpoints_in
 from agentgym.rollout.journal import Journal
+from agentgym.rollout.ledger import Ledger
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.local import LocalBackend
 from agentgym.rollout.observer import Observer
@@ -78,9 +79,12 @@ class Engine:
         retry: What is tried again after a failure; None is nothing.
         stuck_after_s: Seconds in which nothing moves after which a warning says where the episodes
             are; None and 0 for none.
+        ledger: What episodes are paid from, where several engines share one budget or some of it is
+            spent; None: the engine's own, if `limits.budget` says so.
 
     Raises:
-        ConfigError: If there is no such env, or a parameter is out of its range.
+        ConfigError: If there is no such env, a parameter is out of its range, or a budget is in
+            dollars and the price of an endpoint isn't known.
 
     Examples:
         >>> engine = Engine("agentgym/WebShop-v0", client=client)
@@ -106,6 +110,7 @@ class Engine:
         retry: Retry | None = None,
         journal: Journal | None = None,
         stuck_after_s: float | None = 60.0,
+        ledger: Ledger | None = None,
     ) -> None:
         if stages is not None and backend != "local":
             raise ConfigError(
@@ -119,6 +124,13 @@ class Engine:
         self._stages = stages
         self._endpoints = endpoints_of(client)
         policy, limits = policy_client(client), limits or Limits()
+        self.ledger = ledger or _own_ledger(limits, policy)
+        """What is spent of the budget; None without one."""
+        if self.ledger is not None:
+            self.ledger.check_prices(
+                (*_endpoints_behind(policy, self._endpoints),
+                 *endpoints_in(self._source.env_kwargs).values())
+            )  # fmt: skip
         self._observer = Observer(
             progress_for(progress), client=policy, limits=limits, stuck_after_s=stuck_after_s
         )
@@ -160,14 +172,21 @@ class Engine:
             AgentGymError: If no env can be made as configured, a model it names needs a key that
                 isn't there, or something else than an `EpisodeRequest` is requested.
             RolloutStopped: If too many episodes fail, an endpoint refuses the caller (wrong key,
-                no credit, budget used up), a replay misses, or a canary that may finds drift.
+                no credit, its own budget used up), a replay misses, or a canary that may finds
+                drift.
+            BudgetStop: If the run's budget leaves nothing for a further episode; after all that
+                were in flight have been yielded.
             TraceError: If the writer can't write.
         """
         check_keys(self._source.env_kwargs)
         await self._leave_closed_loops()
         here = self._here()
         run = Run(
-            self._backend(), self._setting, self._observer, writer=self._writer, enough=enough
+            *(self._backend(), self._setting, self._observer),
+            writer=self._writer,
+            enough=enough,
+            ledger=self.ledger,
+            is_here=self._backend_choice == "local",
         )
         run.begin(requests, here.carried)
         here.carried = []
@@ -267,6 +286,19 @@ class Engine:
                 self._source, self._setting, endpoints=self._endpoints, cluster=cluster
             )
         return self._backend_choice
+
+
+def _own_ledger(limits: Limits, policy: ModelClient) -> Ledger | None:
+    """The ledger of one engine; a policy that is no endpoint costs no dollars."""
+    if limits.budget is None:
+        return None
+    return Ledger(limits.budget, free_roles=() if _endpoints_behind(policy, ()) else ("policy",))
+
+
+def _endpoints_behind(policy: ModelClient, known: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """The endpoints that are asked for the policy's answers, as far as one can tell."""
+    endpoint = getattr(policy, "endpoint", None)
+    return known or ((endpoint,) if isinstance(endpoint, Endpoint) else ())
 
 
 def endpoints_of(policy: PolicyLike) -> tuple[Endpoint, ...]:

@@ -25,19 +25,29 @@ class Hosted(NamedTuple):
     """The roles that it has no use for."""
 
 
-def check_keys(env_kwargs: Mapping[str, Any]) -> None:
-    """See that the endpoints in an environment's parameters have their keys, before anybody plays.
+def endpoints_in(env_kwargs: Mapping[str, Any]) -> dict[Role, Endpoint]:
+    """The endpoints in an environment's parameters, by the role they fill.
 
     Raises:
-        ConfigError: If one is missing, naming role and variable; or if an endpoint is malformed.
+        ConfigError: If one is malformed.
     """
-    found: dict[str, Any] = {}
+    found: dict[Role, Endpoint] = {}
     for role in ENV_ROLES:
         given = env_kwargs.get(role)
         if isinstance(given, Endpoint):
             found[role] = given.model_copy(update={"role": role})
         elif isinstance(given, Mapping):
             found[role] = read_endpoint(given, role=role, where=role)
+    return found
+
+
+def check_keys(env_kwargs: Mapping[str, Any]) -> None:
+    """See that the endpoints in an environment's parameters have their keys, before anybody plays.
+
+    Raises:
+        ConfigError: If one is missing, naming role and variable; or if an endpoint is malformed.
+    """
+    found: Any = endpoints_in(env_kwargs)
     if connects_to_servers():
         Roles(**found).check_keys()
 

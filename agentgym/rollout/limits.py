@@ -8,6 +8,7 @@ from collections import Counter, deque
 from pydantic import Field
 
 from agentgym.errors import RolloutStopped
+from agentgym.rollout.budget import RunBudget
 from agentgym.trace import Trace
 from agentgym.types import Finite, Record
 
@@ -55,6 +56,8 @@ class Limits(Record):
     """Failures before that share is looked at; 1 with a rate of 0 stops at the first failure."""
     failure_window: int = Field(default=200, ge=1)
     """How many episodes are recent: a run that goes bad late stops as soon as one that began so."""
+    budget: RunBudget | None = None
+    """Dollars and tokens that the engine's runs may spend together; None is no limit."""
 
     def describe(self) -> str:
         """What is in effect, in one line."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from typing import TypeAlias
 
 from pydantic import BaseModel
@@ -29,6 +37,7 @@ class Source:
     def __init__(self, first: Sequence[EpisodeRequest], requests: Requests) -> None:
         self._ahead = deque(first)
         self._is_over = False
+        self._is_list = isinstance(requests, Sized)
         self._ready: Iterator[EpisodeRequest] | None = None
         self._waiting: AsyncIterator[EpisodeRequest] | None = None
         if isinstance(requests, AsyncIterable):
@@ -51,6 +60,13 @@ class Source:
         taken = list(self._ahead)
         self._ahead.clear()
         return taken
+
+    def never_to_come(self) -> tuple[list[EpisodeRequest], bool]:
+        """What would have come, and whether that is all: nobody knows it of an iterator."""
+        if not self._is_list or self._ready is None:
+            return self.taken(), self._is_over
+        rest = [] if self._is_over else [_checked(request) for request in self._ready]
+        return [*self.taken(), *rest], True
 
     async def next(self) -> EpisodeRequest | None:
         """The next one; None at the end."""

@@ -3,26 +3,32 @@
 A run ends when everything that was asked for is over, when it has enough, when it is drained, when
 its reader leaves, or with an error. What it leaves unfinished is cancelled, or carried on in the
 background until the engine's next run reads it; so a run can have several members, itself and those
-carried over from before.
+carried over from before. With a budget it also ends, with `BudgetStop`, when no further episode can
+be paid for; what is in flight then still finishes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
 from typing import Any
 
-from agentgym.errors import RolloutStopped
+from agentgym.errors import BudgetStop, RolloutStopped
+from agentgym.metering import metered, paid_from
 from agentgym.rollout.backend import Backend, Batch, Played, Playing
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
+from agentgym.rollout.failure import last_line
 from agentgym.rollout.leash import begin_task
+from agentgym.rollout.ledger import Ledger, Slip, is_refusal
 from agentgym.rollout.limits import FailureWatch
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.outbox import Outbox
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.requests import Requests, Source
 from agentgym.rollout.turns import Setting
+from agentgym.trace import CUT_BY_BUDGET, Trace
 from agentgym.traces import TraceSink
 
 
@@ -35,6 +41,8 @@ class Run:
         observer: Is told what happens.
         writer: Keeps each trace before it can be read.
         enough: When to end early; None is never.
+        ledger: What the episodes are paid from; None where nobody minds.
+        is_here: Whether they are played in this process, so that their bills come as they arise.
     """
 
     def __init__(
@@ -45,7 +53,18 @@ class Run:
         *,
         writer: TraceSink | None,
         enough: Enough | None,
+        ledger: Ledger | None = None,
+        is_here: bool = True,
     ) -> None:
+        self._ledger = ledger
+        self._is_here = is_here
+        self._slips: dict[Playing, Slip] = {}
+        self._done = 0
+        self._cut: list[str] = []
+        """Names of the episodes that the budget has cut off."""
+        self._not_run: list[str] | None = None
+        """Names of those that it kept from beginning; None as long as it has stopped nothing."""
+        self._knows_all = True
         self._backend = backend
         self._setting = setting
         self._observer = observer
@@ -217,10 +236,12 @@ class Run:
         """
         try:
             watching = self._observer.watching(self._backend, held_up=self._is_held_up)
-            async with watching, asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                self._batch = self._backend.batch(tasks)
-                self._feeder = tasks.create_task(self._feed(before))
+            with self._paying():
+                async with watching, asyncio.TaskGroup() as tasks:
+                    self._tasks = tasks
+                    self._batch = self._backend.batch(tasks)
+                    self._feeder = tasks.create_task(self._feed(before))
+            self._tell_if_stopped_by_budget()
         except BaseExceptionGroup as failures:
             raise _first_cause(failures) from None
         except asyncio.CancelledError:
@@ -228,6 +249,31 @@ class Run:
                 raise
         finally:
             self._deliver(self._shelf.leftovers())
+
+    @contextmanager
+    def _paying(self) -> Iterator[None]:
+        """Pay for all calls inside, also those of tasks that begin in it."""
+        if self._ledger is None:
+            yield
+            return
+        with metered(self._ledger.meter), paid_from(self._ledger):
+            yield
+
+    def _tell_if_stopped_by_budget(self) -> None:
+        """The end of a run that the budget ended.
+
+        Raises:
+            BudgetStop: If it did.
+        """
+        if self._ledger is None or (self._not_run is None and not self._cut):
+            return
+        status = self._ledger.status(
+            done=self._done,
+            cut=self._cut,
+            not_run=self._not_run or (),
+            not_run_unknown=not self._knows_all,
+        )
+        raise BudgetStop(str(status), status)
 
     def _is_held_up(self) -> bool:
         """Whether nothing more can begin until the reader goes on."""
@@ -244,14 +290,30 @@ class Run:
                 if self._at_hand is None:
                     break
                 await self.outbox.room()
-                await self._batch.admit()
-                request, self._at_hand = self._at_hand, None
-                self._begin(request)
+                slip = None if self._ledger is None else await self._ledger.admit()
+                if self._ledger is not None and slip is None:
+                    self._leave_the_rest()
+                    break
+                try:
+                    await self._batch.admit()
+                    request, self._at_hand = self._at_hand, None
+                    self._begin(request, slip)
+                except BaseException:
+                    if slip is not None:
+                        slip.close()
+                    raise
         except asyncio.CancelledError:
             if not self._has_begun_enough:
                 raise
         self._batch.no_more()
         self._deliver(self._shelf.no_more())
+
+    def _leave_the_rest(self) -> None:
+        """No further episode can be paid for; note those that will not be played."""
+        rest, self._knows_all = self._source.never_to_come()
+        at_hand = [] if self._at_hand is None else [self._at_hand]
+        self._at_hand = None
+        self._not_run = [request.name(request.seed or 0) for request in (*at_hand, *rest)]
 
     @property
     def _has_begun_enough(self) -> bool:
@@ -282,8 +344,11 @@ class Run:
         self._is_cut_short = True
         self._task.cancel()
 
-    def _begin(self, request: EpisodeRequest) -> None:
+    def _begin(self, request: EpisodeRequest, slip: Slip | None) -> None:
         playing = self._batch.begin(request)
+        if slip is not None:
+            slip.follow(lambda: playing.spent, charged_here=self._is_here)
+            self._slips[playing] = slip
         self._shelf.begin(request)
         self._playing[playing] = request
         task = self._tasks.create_task(self._play_one(playing, request))
@@ -292,18 +357,27 @@ class Run:
 
     def _forget(self, playing: Playing) -> None:
         playing.over()
+        if (slip := self._slips.pop(playing, None)) is not None:
+            slip.close()
         if self._playing.pop(playing, None) is not None:
             self._observer.drop(playing.spent)
 
     async def _play_one(self, playing: Playing, request: EpisodeRequest) -> None:
         played = await playing.play()
         del self._playing[playing]
-        traces = (*played.replaced, played.trace)
+        is_cut = not played.trace.scored and is_refusal(played.fatal)
+        trace = self._cut_off(played.trace, request) if is_cut else played.trace
+        if (slip := self._slips.get(playing)) is not None:
+            slip.close(teaches=not is_cut)
+        self._done += not is_cut
+        traces = (*played.replaced, trace)
         for trace in traces:
             if self._writer is not None:
                 self._writer.write(trace)
             self._observer.finish(trace)
         self._deliver(self._shelf.finish(request, traces))
+        if is_cut:
+            return
         for trace in traces:
             self._watch.count(trace)
         if played.fatal is not None:
@@ -311,6 +385,20 @@ class Run:
                 f"stopped, since no other episode would fare better: {played.fatal}"
             )
         self._check_judge_if_due(played)
+
+    def _cut_off(self, trace: Trace, request: EpisodeRequest) -> Trace:
+        """An episode of which a request could no longer be paid, as such; nothing else begins."""
+        assert self._ledger is not None
+        self._ledger.strike()
+        self._cut.append(request.name(trace.seed or 0))
+        why = last_line(trace.error or trace.verdict.reason or "")
+        amounts = [cap.model_dump() for cap in self._ledger.caps()]
+        return trace.model_copy(
+            update={
+                "error": f"{CUT_BY_BUDGET}{why}",
+                "metadata": {**trace.metadata, "budget": amounts},
+            }
+        )
 
     def _deliver(self, units: Sequence[Unit]) -> None:
         if self._reader is None:

@@ -228,6 +228,12 @@ _ASYNCIO = str(Path(asyncio.__file__).parent)
 _STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 _AGENTGYM = str(Path(__file__).parents[1])
+_BENEATH = tuple(
+    f"{folder}/{package}"
+    for folder in _INSTALLED
+    for package in ("aiohttp", "gymnasium", "jsonschema", "numpy", "pydantic", "yarl")
+)
+"""What agentgym itself calls, so that being called by it doesn't make them the user's."""
 
 
 def blocking_line(frame: FrameType) -> tuple[str, str]:
@@ -237,15 +243,15 @@ def blocking_line(frame: FrameType) -> tuple[str, str]:
         frame: The innermost one of the thread that runs the event loop.
 
     Returns:
-        The place, and a sentence about it. The place is in the user's own code, if that takes part.
+        The place, and a sentence about it. The place is in the user's own code if that takes part;
+        else in what agentgym called, such as an environment that is installed as a package.
     """
     stack = [frame]
     while (outer := stack[-1].f_back) is not None and not _runs_callbacks(outer):
         stack.append(outer)
     if _is_in(frame, (_ASYNCIO,)) or frame.f_code.co_filename.endswith("selectors.py"):
         return "", _STARVED
-    others = (_is_own, lambda each: not _is_in(each, _STANDARD))
-    own = next((each for is_it in others for each in stack if is_it(each)), frame)
+    own = next(filter(_is_own, stack), None) or _installed(stack) or frame
     place = f"{own.f_code.co_filename}:{own.f_lineno}"
     code = linecache.getline(own.f_code.co_filename, own.f_lineno).strip()
     text = f"{place}, in {own.f_code.co_name}"
@@ -269,6 +275,17 @@ def _runs_callbacks(frame: FrameType) -> bool:
 
 def _is_own(frame: FrameType) -> bool:
     return not _is_in(frame, (*_STANDARD, *_INSTALLED, _AGENTGYM))
+
+
+def _installed(stack: Sequence[FrameType]) -> FrameType | None:
+    """The frame to name where all code that takes part is installed.
+
+    Args:
+        stack: From the innermost frame to the outermost.
+    """
+    installed = [each for each in stack if not _is_in(each, _STANDARD)]
+    foreign = (each for each in reversed(installed) if not _is_in(each, (_AGENTGYM, *_BENEATH)))
+    return next(foreign, installed[0] if installed else None)
 
 
 def _is_in(frame: FrameType, folders: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from agentgym.durable import LineFile
 from agentgym.errors import TraceError
 from agentgym.redaction import Redactor
-from agentgym.trace import SCHEMA_VERSION, Trace
+from agentgym.trace import CUT_BY_BUDGET, SCHEMA_VERSION, Trace
 from agentgym.types import clean_json
 
 T = TypeVar("T")
@@ -85,6 +85,8 @@ class Entry(NamedTuple):
     group: str | None
     reward: float | None
     """None where it has no score."""
+    cut_by_budget: bool = False
+    """Whether it has none since the run's budget cut it off."""
 
     @property
     def scored(self) -> bool:
@@ -148,6 +150,7 @@ class TraceFile:
                 seed=outline.seed,
                 group=outline.group,
                 reward=outline.verdict.reward,
+                cut_by_budget=(outline.error or "").startswith(CUT_BY_BUDGET),
             )
             for offset, outline in self._read(self._outline)
         )
@@ -202,7 +205,9 @@ class TraceFile:
         return {
             (entry.task_id, entry.sample)
             for entry in self.latest().values()
-            if entry.task_id is not None and (entry.scored or not retry_masked)
+            if entry.task_id is not None
+            and (entry.scored or not retry_masked)
+            and not entry.cut_by_budget
         }
 
     # --- lines --------------------------------------------------------------------------------
@@ -270,6 +275,7 @@ class _Outline(BaseModel):
     seed: int | None = None
     group: str | None = None
     verdict: _Verdict
+    error: str | None = None
     started_at: str
     """Comes after the verdict, so that a line that is torn there is no outline."""
 

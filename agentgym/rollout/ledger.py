@@ -1,0 +1,416 @@
+"""Keeps a run within its budget: what is spent, what is held, and who may still begin.
+
+Two gates, since each alone is not enough. An episode begins only if what it and those in flight are
+expected to need is there: otherwise many would begin and few be finished. And every request first
+sets aside the most that it can take: an expectation is no promise, and this one is never overrun.
+
+What an episode needs is learned from those that are over. A forecast for m episodes in flight is
+the upper end of a prediction interval for the sum of m further draws,
+
+    m·mean + t·s·sqrt(m + m²/n),
+
+where n are over with standard deviation s, and t is Student's quantile of n-1 degrees of freedom,
+one-sided at 95 %; but never more than m times the dearest so far. While fewer than two are over, a
+few pilots play, held only by the gate of requests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agentgym.client import Endpoint, Role
+from agentgym.clients.waiting import WaitingLine, Wake
+from agentgym.deadline import queued
+from agentgym.errors import BudgetExceeded, ConfigError
+from agentgym.metering import Meter
+from agentgym.rollout.budget import BudgetStatus, CapStatus, RunBudget, Unit, amount_text
+from agentgym.statistics.distributions import t_quantile
+from agentgym.types import Usage
+
+PILOTS = 4
+"""Episodes at once as long as nobody knows what one needs."""
+REFUSAL = "not sent, since the budget of the run"
+"""How the refusal of a request begins."""
+_CRUMB = 1e-9  # relative: sums of fractions of a cent are not exact
+
+Spent = Callable[[], Mapping[str, Usage]]
+
+
+@dataclass(eq=False)
+class Account:
+    """One limit, and all that counts against it."""
+
+    role: Role | None
+    unit: Unit
+    limit: float
+    charged: dict[str, float] = field(default_factory=dict)
+    """Billed, by role."""
+    settled: dict[str, float] = field(default_factory=dict)
+    """What requests that were held for have taken, by role; bills nobody knows at their most."""
+    held: float = 0.0
+    """Set aside for requests in flight."""
+    in_flight: int = 0
+    over: int = 0
+    """Episodes that are over."""
+    mean: float = 0.0
+    """What they took."""
+    squares: float = 0.0
+    """Sum of their squared deviations."""
+    dearest: float = 0.0
+
+    @property
+    def spent(self) -> float:
+        """The larger of both counts, by role: some clients hold, others only charge."""
+        roles = self.charged.keys() | self.settled.keys()
+        return math.fsum(
+            max(self.charged.get(role, 0.0), self.settled.get(role, 0.0)) for role in roles
+        )
+
+    def counts(self, role: str) -> bool:
+        """Whether a role spends out of this."""
+        return self.role is None or self.role == role
+
+    def exceeds(self, amount: float) -> bool:
+        """Whether an amount is beyond the limit."""
+        return amount > self.limit * (1 + _CRUMB)
+
+    def of(self, spent: Mapping[str, Usage]) -> float:
+        """What some usage takes of this."""
+        return math.fsum(
+            _amount(usage, self.unit) for role, usage in spent.items() if self.counts(role)
+        )
+
+    def learn(self, amount: float) -> None:
+        """An episode is over and took so much (Welford's update)."""
+        self.over += 1
+        before = amount - self.mean
+        self.mean += before / self.over
+        self.squares += before * (amount - self.mean)
+        self.dearest = max(self.dearest, amount)
+
+    def margin(self, episodes: int) -> float:
+        """How much more than their mean so many further episodes may take together."""
+        if self.over < 2:
+            return 0.0
+        deviation = math.sqrt(self.squares / (self.over - 1))
+        t = t_quantile(self.over - 1, 0.10)
+        spread = t * deviation * math.sqrt(episodes + episodes**2 / self.over)
+        return min(spread, episodes * (self.dearest - self.mean))
+
+
+@dataclass(eq=False)
+class _Request:
+    """What one request is held for, in every account."""
+
+    role: str
+    most: dict[Unit, float]
+    refused_by: Account | None = None
+
+
+class Slip:
+    """Leave for one episode to begin, and what it takes; `close` must follow."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._spent: Spent | None = None
+        self.is_charged_here = True
+        """Whether its bills reach the ledger as they come; if not, with its end."""
+
+    def follow(self, spent: Spent, *, charged_here: bool = True) -> None:
+        """The episode has begun.
+
+        Args:
+            spent: Tells what it has cost so far, by role.
+            charged_here: Whether its calls are made inside `metered(ledger.meter)`.
+        """
+        self._spent = spent
+        self.is_charged_here = charged_here
+
+    @property
+    def spent(self) -> Mapping[str, Usage]:
+        """What it has cost so far."""
+        return {} if self._spent is None else self._spent()
+
+    def close(self, *, teaches: bool = False) -> None:
+        """The episode is over, or will never begin; may be called again.
+
+        Args:
+            teaches: Whether it was played to its end, so that it tells what an episode needs.
+        """
+        self._ledger._close(self, teaches=teaches)
+
+
+class Ledger:
+    """What is spent of a budget, by all engines that share it; also the `Purse` of their requests.
+
+    Any event loop and thread may use it.
+
+    Args:
+        budget: What may be spent.
+        free_roles: Roles that cost no dollars though they have no price, such as a policy in one's
+            own process.
+    """
+
+    def __init__(self, budget: RunBudget, *, free_roles: Iterable[str] = ()) -> None:
+        self.budget = budget
+        self._free = frozenset(free_roles)
+        self._accounts = [Account(*cap) for cap in budget.caps()]
+        # Reentrant: the garbage collector may end a call, and so bill it, in here.
+        self._lock = threading.RLock()
+        self._line = WaitingLine[_Request](self._lock, take=self._take, give_back=self._give_back)
+        self._tickets = itertools.count()
+        self._slips: set[Slip] = set()
+        self._waiting: list[Wake] = []
+        self._unpriced: set[str] = set()
+        self._struck: Account | None = None
+        self._expected: float | None = None
+        self._refusal: str | None = None
+        self.meter: Meter = _LedgerMeter(self)
+        """Counts what is charged inside `metered(ledger.meter)`."""
+
+    def check_prices(self, endpoints: Iterable[Endpoint]) -> None:
+        """See that the price of every endpoint is known that is paid out of dollars.
+
+        Raises:
+            ConfigError: If one isn't.
+        """
+        self.budget.check_prices(each for each in endpoints if each.role not in self._free)
+
+    # --- what is spent --------------------------------------------------------------------------
+
+    def spent_before(self, spent: Mapping[str, Usage]) -> None:
+        """Count what an earlier part of the run has cost, by role."""
+        with self._lock:
+            for role, usage in spent.items():
+                self.charge(role, usage)
+                for account in self._accounts:
+                    if account.counts(role):
+                        amount = _amount(usage, account.unit)
+                        account.settled[role] = account.settled.get(role, 0.0) + amount
+
+    def charge(self, role: str, usage: Usage) -> None:
+        """Count a bill."""
+        with self._lock:
+            unpriced = usage.cost_usd is None and not usage.is_nothing
+            if unpriced and self.budget.needs_price(role) and role not in self._free:
+                self._unpriced.add(role)
+            for account in self._accounts:
+                if account.counts(role):
+                    amount = _amount(usage, account.unit)
+                    account.charged[role] = account.charged.get(role, 0.0) + amount
+
+    # --- requests: the purse --------------------------------------------------------------------
+
+    async def hold(self, role: str, *, tokens: float, usd: float | None) -> _Request:
+        """Set aside the most that a request can take; see `Purse`."""
+        if usd is None and self.budget.needs_price(role) and role not in self._free:
+            raise BudgetExceeded(
+                f"{REFUSAL} is in dollars and the {role}'s endpoint has no prices; add prices = "
+                "{input = …, output = …}"
+            )
+        request = _Request(role, {"tokens": tokens, "usd": usd or 0.0})
+        if not self._line.takes_at_once(request):
+            with queued():
+                await self._line.wait(next(self._tickets), request)
+        if (account := request.refused_by) is not None:
+            most = request.most[account.unit]
+            if math.isinf(most):
+                why = "can't hold a request without an output limit, which may take anything"
+            else:
+                why = f"might be overrun: it may take {amount_text(most, account.unit)}"
+            self._refusal = f"a request was {REFUSAL} {why}"
+            raise BudgetExceeded(f"{REFUSAL} {why}; {_status(account)} are spent")
+        return request
+
+    def let_go(self, held: _Request, *, tokens: float, usd: float) -> None:
+        """A request is over; see `Purse`."""
+        took: dict[Unit, float] = {"tokens": tokens, "usd": usd}
+        with self._lock:
+            self._give_back(held)
+            for account in self._counting(held.role):
+                before = account.settled.get(held.role, 0.0)
+                account.settled[held.role] = before + took[account.unit]
+            self._line.serve()
+
+    def _counting(self, role: str) -> list[Account]:
+        return [account for account in self._accounts if account.counts(role)]
+
+    def _take(self, request: _Request) -> bool:
+        """Whether a request is decided: what it needs is held, or will never be there."""
+        accounts = self._counting(request.role)
+        for account in accounts:
+            if account.exceeds(account.spent + request.most[account.unit]):
+                request.refused_by = account
+                self._struck = self._struck or account
+                return True
+        for account in accounts:
+            needed = account.spent + account.held + request.most[account.unit]
+            if account.in_flight and account.exceeds(needed):
+                return False
+        for account in accounts:
+            account.in_flight += 1
+            account.held += request.most[account.unit]
+        return True
+
+    def _give_back(self, request: _Request) -> None:
+        if request.refused_by is not None:
+            return
+        for account in self._counting(request.role):
+            account.in_flight -= 1
+            left = account.held - request.most[account.unit]
+            account.held = left if account.in_flight else 0.0
+
+    # --- episodes -------------------------------------------------------------------------------
+
+    async def admit(self) -> Slip | None:
+        """Wait until one more episode can be paid for; None if it can't be.
+
+        Raises:
+            ConfigError: If a role was billed whose prices nobody knows.
+        """
+        while True:
+            with self._lock:
+                self._check_priced()
+                account = self._lacking()
+                if account is None:
+                    slip = Slip(self)
+                    self._slips.add(slip)
+                    return slip
+                if self._struck is not None or not self._slips:
+                    self._struck = self._struck or account
+                    self._expected = account.mean if account.over else None
+                    return None
+                wake = Wake()
+                self._waiting.append(wake)
+            try:
+                await wake.wait()
+            finally:
+                with self._lock:
+                    self._waiting = [other for other in self._waiting if other is not wake]
+
+    def affords(self, episodes: int) -> bool:
+        """Whether so many further episodes can be paid for, as far as one knows."""
+        with self._lock:
+            if self._struck is not None:
+                return False
+            if any(account.over < 2 for account in self._accounts):
+                return not any(account.exceeds(account.spent) for account in self._accounts)
+            return not any(a.exceeds(self._forecast(a, episodes)) for a in self._accounts)
+
+    def strike(self) -> None:
+        """Let nothing further begin: it is known that the budget is used up."""
+        with self._lock:
+            self._struck = self._struck or self._tightest()
+            self._tell()
+
+    def status(
+        self,
+        *,
+        done: int,
+        cut: Iterable[str] = (),
+        not_run: Iterable[str] = (),
+        not_run_unknown: bool = False,
+    ) -> BudgetStatus:
+        """How a run stands that the budget has ended."""
+        with self._lock:
+            return BudgetStatus(
+                caps=self.caps(),
+                struck=_status(self._struck or self._tightest()),
+                expected=self._expected,
+                refusal=self._refusal,
+                done=done,
+                cut=tuple(cut),
+                not_run=tuple(not_run),
+                not_run_unknown=not_run_unknown,
+            )
+
+    def caps(self) -> tuple[CapStatus, ...]:
+        """What is spent of each limit."""
+        return tuple(_status(account) for account in self._accounts)
+
+    def _lacking(self) -> Account | None:
+        """A limit that leaves nothing for one more episode, or not at the moment."""
+        if self._struck is not None:
+            return self._struck
+        for account in self._accounts:
+            # Spent to the last cent is used up: the next request would be refused.
+            used_up = account.spent >= account.limit * (1 - _CRUMB)
+            if used_up or (account.over < 2 and len(self._slips) >= PILOTS):
+                return account
+            if account.over and account.exceeds(self._forecast(account, 1)):
+                return account
+        return None
+
+    def _forecast(self, account: Account, more: int) -> float:
+        """What is spent when those in flight, and so many more, are over."""
+        episodes = len(self._slips) + more
+        roughly = account.spent + episodes * account.dearest
+        if not account.exceeds(roughly):
+            return roughly
+        so_far = [(account.of(slip.spent), slip.is_charged_here) for slip in self._slips]
+        needed = math.fsum(max(spent, account.mean) for spent, _ in so_far)
+        counted = math.fsum(spent for spent, here in so_far if here)
+        further = more * account.mean + account.margin(episodes)
+        return account.spent - counted + needed + further
+
+    def _tightest(self) -> Account:
+        return max(self._accounts, key=lambda account: account.spent / account.limit)
+
+    def _check_priced(self) -> None:
+        if self._unpriced:
+            role = min(self._unpriced)
+            raise ConfigError(
+                f"the budget is in dollars, and the {role} was billed without a price, so nobody "
+                "knows when it is used up; give its endpoint prices, or cap tokens"
+            )
+
+    def _close(self, slip: Slip, *, teaches: bool) -> None:
+        with self._lock:
+            if slip not in self._slips:
+                return
+            spent = slip.spent
+            self._slips.discard(slip)
+            if not slip.is_charged_here:
+                for role, usage in spent.items():
+                    self.charge(role, usage)
+            if teaches:
+                for account in self._accounts:
+                    account.learn(account.of(spent))
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake who waits to begin."""
+        waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            wake.up()
+
+
+class _LedgerMeter(Meter):
+    """Passes every charge on to a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    def add(self, role: str, usage: Usage) -> None:
+        """Count what a call cost."""
+        self._ledger.charge(role, usage)
+
+
+def is_refusal(text: str | None) -> bool:
+    """Whether an endpoint's refusal is that of a run's budget."""
+    return text is not None and REFUSAL in text
+
+
+def _amount(usage: Usage, unit: Unit) -> float:
+    if unit == "usd":
+        return usage.cost_usd or 0.0
+    return float(usage.prompt_tokens + usage.completion_tokens)
+
+
+def _status(account: Account) -> CapStatus:
+    return CapStatus(role=account.role, unit=account.unit, limit=account.limit, spent=account.spent)
