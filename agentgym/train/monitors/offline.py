@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,18 @@ class Diagnosis(Record):
     """Seconds of a step in the last window, by what they went to."""
 
 
-def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
+def diagnose(
+    run: Path,
+    *,
+    thresholds: Thresholds | None = None,
+    steps: Iterable[tuple[int, dict[str, Any]]] | None = None,
+) -> Diagnosis:
     """Read a run and look at it after each of its steps.
 
     Args:
         run: Folder of a training run: `metrics.jsonl`, traces of its steps, or both.
         thresholds: Where alarms begin; default: those of the run's own config.
+        steps: What `read_steps` said, for a caller that has asked already.
 
     Raises:
         TrainingError: If there is no run, or its files can't be read.
@@ -81,7 +87,7 @@ def diagnose(run: Path, *, thresholds: Thresholds | None = None) -> Diagnosis:
     history = RunHistory(thresholds or thresholds_of(run))
     scores = read_scores(run / EVALUATIONS_FILE)
     book = AlarmBook()
-    for step, values in read_steps(run):
+    for step, values in read_steps(run) if steps is None else steps:
         while scores and scores[0].step <= step:
             history.add_evaluation(scores.pop(0))
         history.add(step, values)
