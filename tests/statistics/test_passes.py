@@ -50,9 +50,7 @@ def test_with_one_attempt_both_are_the_success_rate_with_its_interval():
 
 
 def test_k_larger_than_the_samples_is_one_line():
-    with pytest.raises(
-        ConfigError, match=r"pass\^k with k = 5 needs 5 .* 4 at most"
-    ):
+    with pytest.raises(ConfigError, match=r"pass\^k with k = 5 needs 5 .* 4 at most"):
         pass_hat_k([(4, 1), (2, 1)], 5)
     with pytest.raises(ConfigError, match="k must be at least 1, got 0"):
         pass_at_k([(4, 1)], 0)
