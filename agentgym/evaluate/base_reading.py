@@ -1,0 +1,194 @@
+"""Where base-model episodes come from: trace files, folders of runs, evaluation results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentgym.errors import DataError
+from agentgym.evaluate.base_episodes import BaseEpisode, base_episode
+from agentgym.evaluate.determinism import Determinism, TraceComparison
+from agentgym.evaluate.result import Attempt, Column, EvaluationResult, read_result
+from agentgym.trace import Trace
+from agentgym.traces.jsonl import TraceFile
+
+RESULT_FILE = "result.json"
+_IN_FOLDERS = ("traces.jsonl", "traces-held-out000000*.jsonl", "traces-step000000*.jsonl")
+"""What a folder's episodes of the untrained policy are called: those of `agentgym rollout`, then of
+a training run, on held-out tasks before the first step, or in it."""
+
+
+@dataclass(frozen=True)
+class BaseSet:
+    """Episodes of one policy in one environment."""
+
+    episodes: list[BaseEpisode]
+    env_spec: str
+    policy: str
+    """What the policy is called."""
+    source: str
+    """The file or files."""
+    files: tuple[Path, ...] = ()
+    """Trace files behind it; none where a result came without."""
+    repeats: Determinism | None = None
+    """Same calls in the same states, by the traces."""
+
+
+def read_base(path: Path, *, column: str | None = None) -> BaseSet:
+    """Read the episodes of one policy.
+
+    Args:
+        path: A file of traces, a result of `agentgym eval run`, or a folder with either; of a
+            training run, its episodes before the first update.
+        column: Which system of a result; None takes the only one, or the only one to be trained.
+
+    Raises:
+        DataError: If there is nothing to read, or it is of several policies or environments.
+        TraceError: If a trace file can't be read.
+    """
+    if path.is_dir():
+        result = path / RESULT_FILE
+        if result.is_file():
+            return _of_result(result, column)
+        found = next((files for name in _IN_FOLDERS if (files := sorted(path.glob(name)))), None)
+        if found is None:
+            raise DataError(
+                f"{path} has no episodes: no {RESULT_FILE}, no traces.jsonl, and no traces of a "
+                "training run's first step; name the file"
+            )
+        return _no_column(_of_traces(tuple(found)), column)
+    if not path.exists():
+        raise DataError(f"there is no {path}; name a trace file, a result or a run's folder")
+    if _is_one_object(path):
+        return _of_result(path, column)
+    return _no_column(_of_traces((path,)), column)
+
+
+def traces_of(files: tuple[Path, ...]) -> Iterator[Trace]:
+    """The traces that count, of files; the last attempt at an episode is the one that does."""
+    for file in files:
+        for trace, successor in TraceFile(file).with_successors():
+            if successor is None:
+                yield trace
+
+
+@dataclass
+class _Gathered:
+    """What is kept of traces while they pass."""
+
+    episodes: list[BaseEpisode] = field(default_factory=list)
+    comparison: TraceComparison = field(default_factory=TraceComparison)
+    envs: dict[str, str] = field(default_factory=dict)
+    policies: dict[str, None] = field(default_factory=dict)
+
+    def add(self, trace: Trace) -> None:
+        self.envs.setdefault(_env_id(trace.env_spec), trace.env_spec)
+        self.policies.setdefault(str(trace.policy.get("model") or "unnamed"))
+        self.comparison.add(trace)
+        self.episodes.append(base_episode(trace))
+
+
+def _of_traces(files: tuple[Path, ...]) -> BaseSet:
+    gathered = _Gathered()
+    for trace in traces_of(files):
+        gathered.add(trace)
+    source = ", ".join(map(str, files))
+    if not gathered.episodes:
+        raise DataError(f"{source} holds no episode; nothing was played, or all lines are torn")
+    for what, names in (("environments", gathered.envs), ("policies", gathered.policies)):
+        if len(names) > 1:
+            raise DataError(
+                f"{source} has episodes of {len(names)} {what} ({', '.join(sorted(names)):.200}); "
+                "a verdict is about one"
+            )
+    return BaseSet(
+        episodes=gathered.episodes,
+        env_spec=next(iter(gathered.envs.values())),
+        policy=next(iter(gathered.policies)),
+        source=source,
+        files=files,
+        repeats=gathered.comparison.result,
+    )
+
+
+def _of_result(path: Path, name: str | None) -> BaseSet:
+    result = read_result(path)
+    column = _chosen(result, name, path)
+    file = None if column.trace_file is None else path.parent / column.trace_file
+    details: dict[str | None, BaseEpisode] = {}
+    repeats = None
+    if file is not None and file.is_file():
+        comparison = TraceComparison()
+        for trace in traces_of((file,)):
+            details[trace.trace_id] = base_episode(trace)
+            comparison.add(trace)
+        repeats = comparison.result
+    episodes = [
+        _of_attempt(attempt, details.get(attempt.trace_id), result) for attempt in column.attempts
+    ]
+    if not episodes:
+        raise DataError(f"{path}: column {column.name!r} holds no episode")
+    return BaseSet(
+        episodes=episodes,
+        env_spec=result.env_spec,
+        policy=column.name,
+        source=str(path),
+        files=(file,) if repeats is not None and file is not None else (),
+        repeats=repeats,
+    )
+
+
+def _chosen(result: EvaluationResult, name: str | None, path: Path) -> Column:
+    if name is not None:
+        return result.column(name)
+    policies = [column for column in result.columns if column.kind == "policy"]
+    for some in (policies, list(result.columns)):
+        if len(some) == 1:
+            return some[0]
+    names = ", ".join(column.name for column in result.columns)
+    raise DataError(f"{path} has the columns {names}; say which with --column")
+
+
+def _of_attempt(
+    attempt: Attempt, detail: BaseEpisode | None, result: EvaluationResult
+) -> BaseEpisode:
+    """A row's facts; the external score decides what is solved, its trace says how it went."""
+    family = result.tasks[attempt.task_id].family
+    if detail is None:
+        detail = BaseEpisode(
+            task_id=attempt.task_id,
+            reward=attempt.reward,
+            correct=attempt.correct,
+            completed=attempt.completed,
+            unanswered_at_cap=attempt.truncation_reason == "turns" and not attempt.completed,
+            cut_off=None,
+            context_full=attempt.truncation_reason == "context",
+            malformed=attempt.malformed > 0,
+            failure_class=attempt.failure_class,
+            turns=attempt.turns,
+            kinds={} if family is None else {"family": family},
+        )
+    return detail.model_copy(update={"correct": attempt.correct, "score": attempt.external})
+
+
+def _no_column(found: BaseSet, column: str | None) -> BaseSet:
+    if column is not None:
+        raise DataError(f"{found.source} has no columns; a column is of an evaluation result")
+    return found
+
+
+def _is_one_object(path: Path) -> bool:
+    """Whether a file is one JSON object over several lines, and not a trace on each."""
+    with path.open("rb") as file:
+        head = file.read(400).lstrip()
+    return head.startswith(b"{") and b'"trace_id"' not in head and b'"env_spec": "{' not in head
+
+
+def _env_id(env_spec: str) -> str:
+    try:
+        found = json.loads(env_spec)
+    except ValueError:
+        return env_spec
+    return str(found.get("id") or found.get("entry_point") or env_spec)

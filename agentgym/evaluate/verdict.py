@@ -1,0 +1,240 @@
+"""Should you train? What episodes of the untrained policy say, before a run is paid for.
+
+Four answers and a fifth. `fix_first`: something is broken or in the way (the prompt, the parser, a
+budget, the reward, the environment, the judge), and training would learn around it. `simplify`: the
+tasks are too hard for groups to tell good from bad. `too_easy`: they are solved already. `train`:
+none of that. And `undecided`: these episodes are too few to tell, with how many more would be.
+
+What is in the way comes first, since it also makes tasks look harder than they are; and evidence
+against training needs fewer episodes than evidence for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from agentgym.errors import DataError
+from agentgym.evaluate import findings, scoring_findings
+from agentgym.evaluate.base_episodes import BaseEpisode, by_task, sorted_by_kind
+from agentgym.evaluate.determinism import Determinism
+from agentgym.evaluate.difficulty import difficulty_parameters
+from agentgym.evaluate.findings import EPISODES, MIN_INFORMATIVE, Finding
+from agentgym.judges.health import HealthReport
+from agentgym.statistics.groups import GroupForecast, forecast_groups
+from agentgym.statistics.means import Estimate, share_estimate
+from agentgym.types import Finite, Record
+
+Conclusion: TypeAlias = Literal["train", "fix_first", "simplify", "too_easy", "undecided"]
+
+_IN_THE_WAY = (
+    "determinism", "reward_above_evaluation", "turn_cap", "token_limit", "context_limit",
+    "malformed", "variety", "judge", "ceiling",
+)  # fmt: skip
+"""Findings whose alarm means: fix that first."""
+_TOO_FEW = "episodes"
+
+
+class KindRow(Record):
+    """How a sort of task went."""
+
+    sorted_by: str
+    """What sorts the tasks: `family`, …"""
+    value: str
+    n_tasks: int
+    success: Estimate
+    informative: Finite
+    """Share of informative groups expected."""
+
+
+class TrainingVerdict(Record):
+    """Whether to train this policy on these tasks, and why."""
+
+    conclusion: Conclusion
+    because: tuple[str, ...]
+    """Sentences with the figures behind the conclusion."""
+    changes: tuple[str, ...]
+    """What to change first, most pressing first."""
+    findings: tuple[Finding, ...]
+    """All that was looked at."""
+    forecast: GroupForecast | None
+    kinds: tuple[KindRow, ...]
+    """Sorts of tasks, where the environment names them."""
+    group_size: int
+    n_episodes: int
+    n_scored: int
+    n_tasks: int
+    more_tasks: int | None = None
+    """Further tasks, each played as often as these, that would tell where it is undecided; None
+    where it is decided, or where more of the same would not tell."""
+    caveats: tuple[str, ...] = Field(default=())
+
+
+def training_verdict(
+    episodes: Sequence[BaseEpisode],
+    *,
+    group_size: int = 8,
+    min_informative: float = MIN_INFORMATIVE,
+    reference: Sequence[BaseEpisode] | None = None,
+    repeats: Determinism | None = None,
+    health: HealthReport | None = None,
+    faults: Sequence[str] = (),
+    env_spec: str | None = None,
+) -> TrainingVerdict:
+    """Say whether to train.
+
+    Args:
+        episodes: Of the policy to be trained, before training, on the tasks to train on.
+        group_size: G, episodes per group in training.
+        min_informative: Share of informative groups that is wanted.
+        reference: Episodes of a stronger model on the same tasks.
+        repeats: Whether the environment repeats itself; see `agentgym.evaluate.determinism`.
+        health: The judge on a gold set; see `agentgym judge check`.
+        faults: What of that was not good enough.
+        env_spec: The environment, as JSON, to name what makes its tasks easier.
+
+    Raises:
+        DataError: If no episode has a score.
+    """
+    scored = findings.scored_of(episodes)
+    if not scored:
+        raise DataError(
+            f"none of {len(episodes)} episodes has a score, so nothing is known of the policy; the "
+            "traces' `error` says what broke"
+        )
+    signal, forecast = findings.signal(episodes, group_size, min_informative)
+    found = (
+        findings.unscored(episodes),
+        scoring_findings.determinism(repeats),
+        scoring_findings.judge(episodes, health, faults),
+        findings.reward_above_evaluation(episodes),
+        findings.turn_cap(episodes),
+        findings.token_limit(episodes),
+        findings.context_limit(episodes),
+        findings.malformed(episodes),
+        findings.variety(episodes),
+        findings.completion(episodes),
+        findings.success(episodes),
+        findings.reward_varies(episodes),
+        signal,
+        scoring_findings.ceiling(episodes, reference),
+    )
+    kinds = tuple(_kinds(episodes, group_size))
+    conclusion, reasons = _conclude({each.name: each for each in found}, scored)
+    changes = [each.change for each in reasons if each.change is not None]
+    if conclusion in ("simplify", "too_easy"):
+        changes += _levers(conclusion, env_spec, kinds)
+    more = [each.more_tasks for each in reasons]
+    known = [each for each in more if each is not None]
+    tasks = len(by_task(scored))
+    because = [each.said for each in reasons]
+    if conclusion == "undecided":
+        because = [f"{each.said}: too few to tell" for each in reasons if each.name != _TOO_FEW]
+        because += [each.said for each in reasons if each.name == _TOO_FEW]
+    return TrainingVerdict(
+        conclusion=conclusion,
+        because=tuple(because),
+        changes=tuple(dict.fromkeys(changes)),
+        findings=found,
+        forecast=forecast,
+        kinds=kinds,
+        group_size=group_size,
+        n_episodes=len(episodes),
+        n_scored=len(scored),
+        n_tasks=tasks,
+        more_tasks=max(known) if conclusion == "undecided" and len(known) == len(more) else None,
+        caveats=tuple(_caveats(found, forecast)),
+    )
+
+
+def _conclude(
+    found: dict[str, Finding], scored: Sequence[BaseEpisode]
+) -> tuple[Conclusion, list[Finding]]:
+    """The conclusion, and the findings that it rests on."""
+    in_the_way = [found[name] for name in _IN_THE_WAY if found[name].status == "alarm"]
+    if in_the_way:
+        return "fix_first", in_the_way
+    success, signal = found["success"], found["signal"]
+    p = signal.numbers.get("p", 0.0)
+    dull = [each for each in (success, found["reward_varies"], signal) if each.status == "alarm"]
+    if dull:
+        # Tasks always solved beside tasks never solved have a mean that says neither.
+        apart = signal.numbers.get("at_mean", 0.0) >= signal.numbers.get("limit", 1.0)
+        return ("too_easy" if p > 0.5 and not apart else "simplify"), [
+            *dull,
+            *([] if success in dull else [success]),
+        ]
+    unclear = [found[name] for name in _IN_THE_WAY if found[name].leans_to_alarm]
+    unclear += [
+        each for each in (success, found["reward_varies"], signal) if each.status == "unclear"
+    ]
+    if signal.status == "not_measured":
+        unclear.append(signal)
+    if len(scored) < EPISODES:
+        unclear.append(_too_few(scored))
+    if unclear:
+        return "undecided", unclear
+    return "train", [success, signal, found["reward_varies"]]
+
+
+def _too_few(scored: Sequence[BaseEpisode]) -> Finding:
+    """Fewer episodes than the published rule looks at."""
+    return Finding(
+        name=_TOO_FEW,
+        status="unclear",
+        said=f"{len(scored)} scored episodes are fewer than the {EPISODES} that the rules look at",
+        rule=f"over {EPISODES} baseline episodes (AWS)",
+        more_tasks=findings.tasks_for(EPISODES - len(scored), scored),
+    )
+
+
+def _kinds(episodes: Sequence[BaseEpisode], group_size: int) -> list[KindRow]:
+    judged = [e for e in episodes if e.scored and e.correct is not None]
+    rows = []
+    for name, value, members in sorted_by_kind(judged):
+        tasks = by_task(members)
+        counts = [(len(each), sum(bool(e.correct) for e in each)) for each in tasks.values()]
+        success = share_estimate([bool(e.correct) for e in members], [e.task_id for e in members])
+        rows.append(
+            KindRow(
+                sorted_by=name,
+                value=value,
+                n_tasks=len(tasks),
+                success=success,
+                informative=forecast_groups(counts, group_size).share,
+            )
+        )
+    return rows
+
+
+def _levers(conclusion: Conclusion, env_spec: str | None, kinds: Sequence[KindRow]) -> list[str]:
+    """What this environment offers to make its tasks easier or harder."""
+    harder = conclusion == "too_easy"
+    found = []
+    for name, value in difficulty_parameters(env_spec or "").items():
+        found.append(f"env_kwargs.{name}, which is {value} now ({'up' if harder else 'down'})")
+    useful = [row for row in kinds if 0 < row.success.mean < 1]
+    if useful and len(useful) < len(kinds):
+        best = sorted(useful, key=lambda row: -row.informative)[:4]
+        named = ", ".join(f"{row.value} ({row.success.mean:.0%})" for row in best)
+        found.append(f"tasks of the {best[0].sorted_by} that are solved at times: {named}")
+    return found
+
+
+def _caveats(found: Sequence[Finding], forecast: GroupForecast | None) -> list[str]:
+    missing = [each.name for each in found if each.status == "not_measured"]
+    said = [f"not measured: {', '.join(missing)}"] if missing else []
+    said += [
+        f"{each.name}: the interval holds its limit" + more
+        for each in found
+        if each.status == "unclear"
+        for more in [f"; {each.more_tasks} more tasks would tell" if each.more_tasks else ""]
+    ]
+    if forecast is not None and forecast.share < forecast.at_mean - 0.1:
+        said.append(
+            f"tasks differ: at the mean success alone {forecast.at_mean:.0%} of groups would be "
+            f"informative, task by task it is {forecast.share:.0%}"
+        )
+    return said
