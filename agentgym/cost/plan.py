@@ -91,43 +91,53 @@ class Plan(Record):
     @property
     def gpu_hours(self) -> float | None:
         """GPU-hours in which the policy's GPUs work on its tokens, over the run."""
-        serving = self.workload.policy.serving
-        if self.step is None or self.step.sampling_s is None or serving is None:
-            return None
-        return self.step.sampling_s * serving.gpus * self.workload.steps / 3600
+        busy = None if self.step is None else self.step.sampling_s
+        return None if busy is None else self._gpu_hours_per_step(busy) * self.workload.steps
 
     @property
     def gpu_hours_held(self) -> float | None:
         """GPU-hours from the first to the last step, idle ones included; these are paid for."""
-        serving = self.workload.policy.serving
-        if self.step is None or serving is None:
+        if self.step is None or self.step.sampling_s is None:
             return None
-        return self.step.total_s * serving.gpus * self.workload.steps / 3600
-
-    @property
-    def gpu_usd(self) -> float | None:
-        """What they cost; None: no price per hour."""
-        serving, held = self.workload.policy.serving, self.gpu_hours_held
-        if serving is None or serving.usd_per_gpu_hour is None or held is None:
-            return None
-        return held * serving.usd_per_gpu_hour
+        return self._gpu_hours_per_step(self.step.total_s) * self.workload.steps
 
     @property
     def wall_clock_s(self) -> float | None:
         """Seconds the run takes; None where nothing is known of speed."""
         return None if self.step is None else self.step.total_s * self.workload.steps
 
-    def usd(self, name: str) -> float | None:
-        """A role's dollars over the run, GPUs included; None where unpriced."""
-        bill = self.role(name).usd(self.workload.episodes)
+    def usd_per_step(self, name: str) -> float | None:
+        """A role's dollars per training step, GPUs included; None where unpriced."""
+        bill = self.role(name).usd(self.workload.episodes_per_step)
         if name == "policy" and bill is None:
-            return self.gpu_usd
+            return self._gpu_usd_per_step
         return None if bill is None else bill.total
+
+    def usd(self, name: str) -> float | None:
+        """A role's dollars over the run; None where unpriced."""
+        per_step = self.usd_per_step(name)
+        return None if per_step is None else per_step * self.workload.steps
+
+    @property
+    def total_usd_per_step(self) -> float:
+        """Dollars per training step of all roles that have a price; see `unpriced`."""
+        return sum(usd for one in self.roles if (usd := self.usd_per_step(one.role)) is not None)
 
     @property
     def total_usd(self) -> float:
-        """Dollars of all roles that have a price; see `unpriced` for the others."""
-        return sum(usd for one in self.roles if (usd := self.usd(one.role)) is not None)
+        """Dollars over the run of all roles that have a price; see `unpriced` for the others."""
+        return self.total_usd_per_step * self.workload.steps
+
+    def _gpu_hours_per_step(self, seconds: float) -> float:
+        serving = self.workload.policy.serving
+        return seconds * (serving.gpus if serving else 0) / 3600
+
+    @property
+    def _gpu_usd_per_step(self) -> float | None:
+        serving = self.workload.policy.serving
+        if self.step is None or serving is None or serving.usd_per_gpu_hour is None:
+            return None
+        return self._gpu_hours_per_step(self.step.total_s) * serving.usd_per_gpu_hour
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -149,8 +159,9 @@ class Plan(Record):
                 for what, usd in (*named, ("output", bill.output)):
                     if usd:
                         yield Part(role=one.role, what=what, usd=usd)
-        if self.gpu_usd:
-            yield Part(role="policy", what="GPUs", usd=self.gpu_usd)
+        if self._gpu_usd_per_step:
+            usd = self._gpu_usd_per_step * self.workload.steps
+            yield Part(role="policy", what="GPUs", usd=usd)
 
     @property
     def turn_rows(self) -> tuple[TurnRow, ...]:
