@@ -84,6 +84,11 @@ class TraceFolder:
         """What was left out, in words."""
         return [note for file in self._known.values() for note in file.notes()]
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether no file is one of traces, nor empty and perhaps about to be."""
+        return all(file.foreign for file in self._known.values())
+
     def why_empty(self) -> str:
         """Why there are no traces, where there are none."""
         where = ", ".join(str(path) for path in self._paths)

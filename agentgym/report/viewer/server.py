@@ -32,7 +32,7 @@ class ViewerServer:
         title: Plain text.
 
     Raises:
-        TraceError: If a path isn't there.
+        TraceError: If there is nothing to show.
         ConfigError: If the port can't be had.
     """
 

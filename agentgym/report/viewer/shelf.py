@@ -32,12 +32,12 @@ class Shelf:
         paths: Trace files, or folders with some.
 
     Raises:
-        TraceError: If one isn't there.
+        TraceError: If one isn't there, or none has traces or is an empty file that may get some.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
-        self._folder = TraceFolder(self._paths)
+        self._folder = _folder_with_traces(self._paths)
         self._lock = threading.Lock()
         self._generation = 1
         self._rows: list[list[Any]] = []
@@ -150,3 +150,10 @@ class Shelf:
                 self._generation += 1
                 self._rows, self._places = [], []
             self.read()
+
+
+def _folder_with_traces(paths: Sequence[Path]) -> TraceFolder:
+    looked_at = TraceFolder(paths)
+    if next(looked_at.news(whole=False), None) is None and looked_at.hopeless:
+        raise TraceError(looked_at.why_empty())
+    return TraceFolder(paths)
