@@ -47,3 +47,9 @@ def result(*columns: Column, **fields: Any) -> EvaluationResult:
         "tasks": tasks,
     }
     return EvaluationResult(columns=columns, **{**facts, **fields})
+
+
+def h07() -> Column:
+    """100 tasks, 80 solved, 10 not, 10 broken by the infrastructure."""
+    outcomes = [True] * 80 + [False] * 10 + [None] * 10
+    return played("ours", {f"t{i}": [outcome] for i, outcome in enumerate(outcomes)})

@@ -1,0 +1,355 @@
+"""What the rows of an evaluation say, in numbers; nothing here is stored.
+
+An episode that something other than the policy broke has no score. Left out silently it inflates
+the figure (80 right of 100 with 10 broken becomes 88.9 %), counted as wrong it hides that nobody
+knows. So every share comes with both denominators, and where more than a few episodes have no
+score, there is no single accuracy to be had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from agentgym.errors import ConfigError, DataError
+from agentgym.evaluate.result import Attempt, Column, ColumnKind, EvaluationResult
+from agentgym.statistics import Estimate, mean_estimate, pass_at_k, pass_hat_k, share_estimate
+from agentgym.types import Finite, Record, Usage
+
+MAX_UNSCORED = 0.05
+"""Share of the episodes without a score up to which one accuracy may stand for the system."""
+_TURN_BINS = 8
+_REASONS = 5
+
+
+class Share(Record):
+    """How many of the episodes something is true of, with both denominators."""
+
+    count: int
+    n_scored: int
+    n_total: int
+    of_all: Estimate
+    """Share of all episodes; one without a score counts as not."""
+    of_scored: Estimate | None
+    """Share of the episodes with a score; None where there are none."""
+
+
+class Passes(Record):
+    """pass@k and pass^k for one k."""
+
+    k: int
+    at: Estimate | None
+    """pass@k over the tasks with k scored attempts; None where there are none."""
+    hat: Estimate | None
+    """pass^k over the same tasks."""
+    at_of_all: Estimate
+    """pass@k where an attempt without a score counts as wrong."""
+    hat_of_all: Estimate
+    n_left_out: int
+    """Tasks with attempts, of which fewer than k have a score."""
+
+
+class TurnBin(Record):
+    """Episodes that took about the same number of turns."""
+
+    low: int
+    high: int
+    """Inclusive."""
+    success: Share
+
+
+class Family(Record):
+    """The tasks of one kind."""
+
+    n_tasks: int
+    success: Share
+    completion: Share
+
+
+class ColumnFigures(Record):
+    """What came of one system's attempts."""
+
+    name: str
+    kind: ColumnKind
+    model: str | None
+    n_planned: int
+    """Episodes that were asked for."""
+    n_total: int
+    """Episodes that were played."""
+    n_scored: int
+    n_tasks: int
+    """Tasks among the episodes that were played."""
+    errors: dict[str, int]
+    """Episodes without a score, by failure class."""
+    error_reasons: dict[str, int] = Field(default_factory=dict)
+    """What the commonest of them said."""
+    success: Share
+    score: Estimate | None
+    """Mean external score over the scored episodes."""
+    reward: Estimate | None
+    """Mean training reward over the episodes that have one, for comparison."""
+    completion: Share
+    """Episodes in which a final answer came. Not the same as success."""
+    completed_wrong: int
+    """Scored episodes with a final answer that was wrong."""
+    unfinished: int
+    """Scored episodes without a final answer."""
+    malformed: Share
+    """Episodes with a call that could not be read as it was."""
+    truncations: dict[str, int]
+    """Scored episodes that a limit cut, by limit."""
+    passes: tuple[Passes, ...]
+    families: dict[str, Family]
+    by_turns: tuple[TurnBin, ...]
+    gates: dict[str, Share]
+    turns: Estimate | None
+    """Turns per scored episode."""
+    usage: dict[str, Usage]
+    """Tokens and dollars by role, over all episodes, those without a score included."""
+    cost_usd: float | None
+    """US dollars; None where a role that was used has no price."""
+    cost_per_solved_usd: float | None
+    """All that was spent, over the episodes that were solved; None with an unknown price or where
+    none was solved."""
+    seconds: Finite
+    """Over all episodes; waiting in a queue is not counted."""
+    seconds_per_solved: float | None
+    """All seconds over the episodes that were solved; None where none was."""
+    median_seconds: float | None
+    """Of the scored episodes."""
+    p95_seconds: float | None
+    """19 of 20 scored episodes took no longer."""
+
+    @property
+    def n_errors(self) -> int:
+        """Episodes that were played and have no score."""
+        return self.n_total - self.n_scored
+
+    @property
+    def n_missing(self) -> int:
+        """Episodes that were asked for and not played."""
+        return max(0, self.n_planned - self.n_total)
+
+    @property
+    def why_no_accuracy(self) -> str | None:
+        """Why no single figure stands for the system; None where one does."""
+        if self.n_total and self.n_errors <= MAX_UNSCORED * self.n_total:
+            return None
+        if not self.n_scored:
+            return f"{self.name}: none of {self.n_total} episodes has a score"
+        classes = ", ".join(f"{name} {count}" for name, count in sorted(self.errors.items()))
+        scored = self.success.of_scored
+        assert scored is not None  # there are some
+        return (
+            f"{self.name}: {self.n_errors} of {self.n_total} episodes have no score ({classes}), "
+            f"more than {MAX_UNSCORED:.0%}. What breaks is seldom a random part of the tasks, so "
+            f"{self.success.of_all.mean:.1%} of all and {scored.mean:.1%} of the scored ones "
+            "stand together; play the broken ones again"
+        )
+
+    def accuracy(self) -> float:
+        """Success as a single number.
+
+        Raises:
+            DataError: If too many episodes have no score for one to say anything.
+        """
+        if self.why_no_accuracy is not None:
+            raise DataError(self.why_no_accuracy)
+        return self.success.of_all.mean
+
+
+class EvaluationFigures(Record):
+    """The figures of a whole result."""
+
+    env_id: str
+    split: str | None
+    external_score: str
+    n_tasks: int
+    samples: int
+    columns: tuple[ColumnFigures, ...]
+
+
+def figures_of(result: EvaluationResult, *, ks: Sequence[int] | None = None) -> EvaluationFigures:
+    """The figures of every column that has episodes.
+
+    Args:
+        result: The evaluation.
+        ks: Numbers of attempts for pass@k and pass^k; default: 1, 2, 4, … and all samples.
+
+    Raises:
+        ConfigError: If a k is larger than the samples per task.
+        DataError: If no column has any episode.
+    """
+    most = result.samples
+    for k in ks or ():
+        if not 1 <= k <= most:
+            raise ConfigError(
+                f"k must be from 1 to the {most} samples per task that this evaluation has, got {k}"
+            )
+    chosen = _default_ks(most) if ks is None else sorted(set(ks))
+    columns = [column for column in result.columns if column.attempts]
+    if not columns:
+        raise DataError("the evaluation holds no episode")
+    return EvaluationFigures(
+        env_id=result.env_id,
+        split=result.split,
+        external_score=result.external_score,
+        n_tasks=len(result.tasks),
+        samples=most,
+        columns=tuple(_column_figures(result, column, chosen) for column in columns),
+    )
+
+
+def share_of(attempts: Sequence[Attempt], holds: Callable[[Attempt], bool]) -> Share:
+    """How many of the attempts something is true of; of those without a score it never is.
+
+    Args:
+        attempts: At least one.
+        holds: Asked of the scored ones.
+    """
+    hits = [attempt.scored and holds(attempt) for attempt in attempts]
+    tasks = [attempt.task_id for attempt in attempts]
+    scored = [i for i, attempt in enumerate(attempts) if attempt.scored]
+    return Share(
+        count=sum(hits),
+        n_scored=len(scored),
+        n_total=len(attempts),
+        of_all=share_estimate(hits, tasks),
+        of_scored=share_estimate([hits[i] for i in scored], [tasks[i] for i in scored])
+        if scored
+        else None,
+    )
+
+
+def solved(attempt: Attempt) -> bool:
+    """Whether the task was solved."""
+    return attempt.correct is True
+
+
+def _column_figures(result: EvaluationResult, column: Column, ks: Sequence[int]) -> ColumnFigures:
+    attempts = column.attempts
+    scored = [attempt for attempt in attempts if attempt.scored]
+    broken = [attempt for attempt in attempts if not attempt.scored]
+    usage = _usage(attempts)
+    success = share_of(attempts, solved)
+    spent = [attempt.cost_usd for attempt in attempts]
+    cost = None if None in spent else math.fsum(c for c in spent if c is not None)
+    seconds = math.fsum(attempt.seconds for attempt in attempts)
+    took = [attempt.seconds for attempt in scored]
+    reasons = Counter(attempt.error or "no reason given" for attempt in broken)
+    return ColumnFigures(
+        name=column.name,
+        kind=column.kind,
+        model=column.model,
+        n_planned=result.n_planned,
+        n_total=len(attempts),
+        n_scored=len(scored),
+        n_tasks=len({attempt.task_id for attempt in attempts}),
+        errors=dict(Counter(attempt.failure_class or "unknown" for attempt in broken)),
+        error_reasons=dict(reasons.most_common(_REASONS)),
+        success=success,
+        score=_mean(scored, lambda attempt: attempt.external),
+        reward=_mean(attempts, lambda attempt: attempt.reward),
+        completion=share_of(attempts, lambda attempt: attempt.completed),
+        completed_wrong=sum(a.completed and not solved(a) for a in scored),
+        unfinished=sum(not a.completed for a in scored),
+        malformed=share_of(attempts, lambda attempt: attempt.malformed > 0),
+        truncations=dict(Counter(a.truncation_reason for a in scored if a.truncation_reason)),
+        passes=tuple(_passes(attempts, k) for k in ks),
+        families=_families(result, attempts),
+        by_turns=tuple(_by_turns(scored)),
+        gates=_gates(attempts),
+        turns=_mean(scored, lambda attempt: float(attempt.turns)),
+        usage=usage,
+        cost_usd=cost,
+        cost_per_solved_usd=None if cost is None or not success.count else cost / success.count,
+        seconds=seconds,
+        seconds_per_solved=seconds / success.count if success.count else None,
+        median_seconds=float(np.median(took)) if took else None,
+        p95_seconds=float(np.quantile(took, 0.95, method="higher")) if took else None,
+    )
+
+
+def _default_ks(samples: int) -> list[int]:
+    powers = [2**i for i in range(samples.bit_length()) if 2**i <= samples]
+    return sorted({*powers, samples})
+
+
+def _mean(attempts: Iterable[Attempt], value: Callable[[Attempt], float | None]) -> Estimate | None:
+    pairs = [(found, a.task_id) for a in attempts if (found := value(a)) is not None]
+    if not pairs:
+        return None
+    return mean_estimate([found for found, _ in pairs], [task for _, task in pairs])
+
+
+def _passes(attempts: Sequence[Attempt], k: int) -> Passes:
+    scored, played = Counter[str](), Counter[str]()
+    right = Counter[str]()
+    for attempt in attempts:
+        played[attempt.task_id] += 1
+        scored[attempt.task_id] += attempt.scored
+        right[attempt.task_id] += solved(attempt)
+    of_scored = [(scored[task], right[task]) for task in played]
+    # An attempt that was not played is wrong, too, or k attempts would not be had everywhere.
+    of_all = [(max(n, k), right[task]) for task, n in played.items()]
+    has_any = any(n >= k for n, _ in of_scored)
+    return Passes(
+        k=k,
+        at=pass_at_k(of_scored, k) if has_any else None,
+        hat=pass_hat_k(of_scored, k) if has_any else None,
+        at_of_all=pass_at_k(of_all, k),
+        hat_of_all=pass_hat_k(of_all, k),
+        n_left_out=sum(n < k for n, _ in of_scored),
+    )
+
+
+def _gates(attempts: Sequence[Attempt]) -> dict[str, Share]:
+    names = dict.fromkeys(name for attempt in attempts for name in attempt.gates)
+
+    def tripped(name: str) -> Share:
+        return share_of(attempts, lambda attempt: attempt.gates.get(name, False))
+
+    return {name: tripped(name) for name in names}
+
+
+def _families(result: EvaluationResult, attempts: Sequence[Attempt]) -> dict[str, Family]:
+    sorted_out: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        family = result.tasks[attempt.task_id].family
+        if family is not None:
+            sorted_out[family].append(attempt)
+    return {
+        family: Family(
+            n_tasks=len({attempt.task_id for attempt in theirs}),
+            success=share_of(theirs, solved),
+            completion=share_of(theirs, lambda attempt: attempt.completed),
+        )
+        for family, theirs in sorted(sorted_out.items())
+    }
+
+
+def _by_turns(scored: Sequence[Attempt]) -> Iterable[TurnBin]:
+    counts = sorted({attempt.turns for attempt in scored})
+    if not counts:
+        return
+    width = 1
+    if len(counts) > _TURN_BINS:
+        width = math.ceil((counts[-1] - counts[0] + 1) / _TURN_BINS)
+    bins: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in scored:
+        bins[(attempt.turns - counts[0]) // width].append(attempt)
+    for index, theirs in sorted(bins.items()):
+        low = counts[0] + index * width
+        yield TurnBin(low=low, high=low + width - 1, success=share_of(theirs, solved))
+
+
+def _usage(attempts: Iterable[Attempt]) -> dict[str, Usage]:
+    total: dict[str, Usage] = {}
+    for attempt in attempts:
+        for role, usage in attempt.usage.items():
+            total[role] = total[role] + usage if role in total else usage
+    return total

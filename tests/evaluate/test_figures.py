@@ -1,0 +1,188 @@
+"""The figures of an evaluation, against numbers worked by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from made_results import attempt, column, h07, played, result
+
+from agentgym.errors import ConfigError, DataError
+from agentgym.evaluate.figures import figures_of
+from agentgym.evaluate.result import TaskFacts
+from agentgym.evaluate.tables import tables_of, warnings_of
+from agentgym.statistics import share_estimate
+from agentgym.types import Usage
+
+
+def of(*columns, **fields):
+    return figures_of(result(*columns), **fields).columns
+
+
+def test_broken_episodes_stay_in_one_of_two_denominators():
+    """Case H07: 0.80 of all and 0.889 of scored, and never one of them alone."""
+    (found,) = of(h07())
+    assert (found.n_total, found.n_scored, found.n_errors) == (100, 90, 10)
+    assert found.errors == {"infra": 10}
+    assert found.error_reasons == {"EndpointError: gone": 10}
+    assert found.success.of_all.mean == 0.8
+    assert found.success.of_scored.mean == pytest.approx(0.889, abs=5e-4)
+    with pytest.raises(DataError, match=r"10 of 100 .*\(infra 10\).* 80.0% of all and 88.9% of"):
+        found.accuracy()
+
+
+def test_few_broken_episodes_leave_one_accuracy_and_it_counts_them_as_wrong():
+    outcomes = [True] * 80 + [False] * 16 + [None] * 4
+    (found,) = of(played("ours", {f"t{i}": [o] for i, o in enumerate(outcomes)}))
+    assert found.why_no_accuracy is None
+    assert found.accuracy() == 0.8
+
+
+def test_policy_failures_are_scored_as_zero():
+    """A truncated or malformed episode is the policy's doing and stays in both denominators."""
+    capped = attempt("b", False, completed=False, truncation_reason="turns", malformed=2)
+    (found,) = of(column("ours", [attempt("a", True), capped]))
+    assert found.success.of_scored.mean == found.success.of_all.mean == 0.5
+    assert (found.truncations, found.malformed.count, found.n_errors) == ({"turns": 1}, 1, 0)
+
+
+def test_nothing_scored_has_no_accuracy_and_no_mean():
+    (found,) = of(played("ours", {"a": [None], "b": [None]}))
+    assert (found.success.of_scored, found.score, found.turns) == (None, None, None)
+    assert found.success.of_all.mean == 0
+    with pytest.raises(DataError, match="none of 2 episodes has a score"):
+        found.accuracy()
+
+
+def test_success_is_clustered_by_task():
+    (found,) = of(played("ours", {"a": [True, True], "b": [False, False]}))
+    assert found.success.of_scored == share_estimate([True, True, False, False], "aabb")
+    assert found.success.of_scored.stderr == pytest.approx(0.5)
+    assert found.success.of_scored.n_clusters == 2
+
+
+def test_pass_at_k_and_pass_hat_k():
+    """Tasks with 3 of 4 and 1 of 4: pass@2 = (1 + 0.5)/2, pass^2 = (0.5 + 0)/2."""
+    (found,) = of(played("ours", {"a": [True, True, True, False], "b": [True] + [False] * 3}))
+    assert [passes.k for passes in found.passes] == [1, 2, 4]
+    assert (found.passes[1].at.mean, found.passes[1].hat.mean) == (0.75, 0.25)
+    assert (found.passes[2].at.mean, found.passes[2].hat.mean) == (1.0, 0.0)
+
+
+def test_an_unscored_attempt_is_wrong_in_one_pass_at_k_and_left_out_of_the_other():
+    """a: 1 right, 1 unknown. Of scored, k = 2 has only b; of all, a's chance of two right is 0."""
+    (found,) = of(played("ours", {"a": [True, None], "b": [True, True]}), ks=[2])
+    (two,) = found.passes
+    assert (two.hat.mean, two.hat.n_clusters, two.n_left_out) == (1.0, 1, 1)
+    assert two.hat_of_all.mean == 0.5
+    assert two.at_of_all.mean == 1.0
+
+
+def test_k_larger_than_the_samples_is_one_line():
+    with pytest.raises(ConfigError, match="k must be from 1 to the 2 samples .*, got 3"):
+        of(played("ours", {"a": [True, True]}), ks=[1, 3])
+
+
+def test_completion_and_correctness_are_two_facts():
+    rows = [
+        attempt("a", True, completed=True),
+        attempt("b", False, completed=True),
+        attempt("c", False, completed=True),
+        attempt("d", False, completed=False),
+        attempt("e", None),
+    ]
+    (found,) = of(column("ours", rows))
+    assert (found.completed_wrong, found.unfinished) == (2, 1)
+    assert found.completion.of_scored.mean == 0.75
+    assert found.completion.of_all.mean == pytest.approx(0.6)
+
+
+def test_by_family():
+    one = played("ours", {"a": [True, False], "b": [True, True], "c": [False, False]})
+    kinds = {"a": "easy", "b": "easy", "c": None}
+    tasks = {t: TaskFacts(content=t, family=kind) for t, kind in kinds.items()}
+    (found,) = figures_of(result(one, tasks=tasks)).columns
+    assert list(found.families) == ["easy"]
+    assert found.families["easy"].n_tasks == 2
+    assert found.families["easy"].success.of_all.mean == 0.75
+
+
+def test_by_turns_each_count_or_a_few_bins():
+    rows = [attempt(f"t{n}", n < 3, turns=n) for n in (1, 1, 2, 3)]
+    rows = [row.model_copy(update={"sample": i}) for i, row in enumerate(rows)]
+    (found,) = of(column("ours", rows))
+    assert [(b.low, b.high, b.success.of_all.mean) for b in found.by_turns] == [
+        (1, 1, 1.0), (2, 2, 1.0), (3, 3, 0.0)
+    ]  # fmt: skip
+    (found,) = of(column("ours", [attempt(f"t{n}", True, turns=n) for n in range(1, 41)]))
+    assert [(b.low, b.high) for b in found.by_turns] == [(i, i + 4) for i in range(1, 40, 5)]
+    assert sum(b.success.n_total for b in found.by_turns) == 40
+
+
+def test_gates_cost_and_time():
+    def spent(dollars):
+        return {"policy": Usage(prompt_tokens=5, completion_tokens=2, cost_usd=dollars)}
+
+    rows = [
+        attempt("a", True, gates={"g": True, "h": False}, usage=spent(0.5), seconds=2.0),
+        attempt("b", False, gates={"g": False, "h": False}, usage=spent(0.25), seconds=1.0),
+        attempt("c", None, usage=spent(0.25), seconds=9.0),
+    ]
+    (found,) = of(column("ours", rows))
+    assert (found.gates["g"].count, found.gates["h"].count) == (1, 0)
+    assert found.gates["g"].of_scored.mean == 0.5
+    # What was spent on failures, broken ones included, is the price of what was solved.
+    assert (found.cost_usd, found.cost_per_solved_usd, found.seconds_per_solved) == (1.0, 1.0, 12.0)
+    assert (found.median_seconds, found.p95_seconds) == (1.5, 2.0)
+    assert found.usage["policy"].prompt_tokens == 15
+
+
+def test_an_unknown_price_is_no_zero():
+    """Case I05."""
+    rows = [attempt("a", True, usage={"policy": Usage(prompt_tokens=5)}), attempt("b", True)]
+    (found,) = of(column("ours", rows))
+    assert (found.cost_usd, found.cost_per_solved_usd) == (None, None)
+    (found,) = of(column("ours", [attempt("a", False)]))
+    assert (found.cost_usd, found.cost_per_solved_usd, found.seconds_per_solved) == (0, None, None)
+
+
+def test_same_rows_in_two_tasks_stay_two():
+    """Case H11: what looks the same counts as often as it was attempted."""
+    (found,) = of(played("ours", {"a": [True, True], "b": [True, True]}))
+    assert (found.n_total, found.success.of_all.n, found.success.of_all.n_clusters) == (4, 4, 2)
+
+
+def test_episodes_that_were_not_played_are_told():
+    evaluation = result(played("ours", {"a": [True]}), samples=3)
+    assert figures_of(evaluation).columns[0].n_missing == 2
+    assert warnings_of(figures_of(evaluation)) == [
+        "ours: 2 of 3 episodes were not played; the same `agentgym eval run` plays them"
+    ]
+
+
+def test_tables_show_both_denominators_and_survive_hostile_names():
+    evil = played("a|b\n\x1b[31m", {"t": [True], "u": [None]})
+    tables = tables_of(figures_of(result(h07(), evil)))
+    main = {row[0].strip(): row[1] for row in tables[0].rows}
+    assert main["success, of all"].startswith("80.0% (")
+    assert main["success, of scored"].startswith("88.9% (")
+    assert main["no score"] == "10 (infra 10)"
+    markdown = tables[0].to_markdown()
+    assert r"a\|b\n\x1b[31m" in markdown
+    assert "\x1b" not in markdown
+    assert len({line.count(" | ") for line in markdown.splitlines() if line.startswith("| ")}) == 1
+
+
+def test_one_task_has_a_mean_and_no_interval():
+    (found,) = of(played("ours", {"a": [True, False]}))
+    assert math.isinf(found.score.high)
+    rows = {row[0].strip(): row[1] for row in tables_of(figures_of(result(h07())))[0].rows}
+    assert "to" in rows["score (test/exact)"]
+    one = tables_of(figures_of(result(played("ours", {"a": [True, False]}))))[0]
+    assert ("score (test/exact)", "0.500 (one task)") in one.rows
+
+
+def test_figures_are_strict_json():
+    figures = figures_of(result(played("ours", {"a": [True, False]})))
+    json.loads(figures.model_dump_json(), parse_constant=pytest.fail)
