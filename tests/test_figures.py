@@ -75,3 +75,21 @@ def test_what_the_readme_says_of_the_engine_was_measured() -> None:
     assert {run["replicas"] for run in alike} == {1, 4, 16}
     assert all(run["ratio"] <= 1.05 for run in alike)
     assert round(_result("judge_overlap.json")["hidden_share"], 2) == 0.97
+
+
+def test_the_page_on_tokens_quotes_the_learning_run() -> None:
+    steps = _result("token_path.json")["steps"]
+    sampled = sum(step["sampled_tokens"] for step in steps)
+    matched = sum(step["matched_tokens"] for step in steps)
+    prompt = sum(step["prompt_tokens"] for step in steps)
+    cached, possible = (
+        sum(step[name] * step["prompt_tokens"] for step in steps) / prompt
+        for name in ("cached_share", "possible_share")
+    )
+    text = " ".join((ROOT / "docs" / "tokens.md").read_text(encoding="utf-8").split())
+    assert f"a learning run of {len(steps)} steps" in text
+    assert f"{matched:,} of {sampled:,} sampled tokens" in text
+    assert sum(step["trained_unsampled_tokens"] for step in steps) == 0
+    quoted = f"{cached:.1%} of the prompt tokens came from the prefix cache, of {possible:.1%}"
+    assert quoted.replace("%", " %") in text
+    assert f"by more than {max(step['gap_max'] for step in steps):.1e}" in text
