@@ -19,7 +19,7 @@ from agentgym.types import in_one_line, printable
 if TYPE_CHECKING:
     from agentgym.evaluate.base_reading import BaseSet
     from agentgym.evaluate.determinism import Determinism
-    from agentgym.evaluate.findings import Finding
+    from agentgym.evaluate.finding import Finding
     from agentgym.evaluate.verdict import TrainingVerdict
     from agentgym.judges.health import HealthReport
 

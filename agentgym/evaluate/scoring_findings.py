@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentgym.evaluate.base_episodes import BaseEpisode, by_task
 from agentgym.evaluate.determinism import Determinism
-from agentgym.evaluate.findings import Finding, percent
+from agentgym.evaluate.finding import Finding, percent
 from agentgym.judges.health import HealthReport
 from agentgym.statistics.agreement import cohen_kappa
 from agentgym.statistics.means import share_estimate

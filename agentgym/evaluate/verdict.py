@@ -17,11 +17,12 @@ from typing import Literal, TypeAlias
 from pydantic import Field
 
 from agentgym.errors import DataError
-from agentgym.evaluate import findings, scoring_findings
+from agentgym.evaluate import limit_findings, scoring_findings, signal_findings
 from agentgym.evaluate.base_episodes import BaseEpisode, by_task, sorted_by_kind
 from agentgym.evaluate.determinism import Determinism
 from agentgym.evaluate.difficulty import difficulty_parameters
-from agentgym.evaluate.findings import EPISODES, MIN_INFORMATIVE, Finding
+from agentgym.evaluate.finding import EPISODES, Finding, scored_of, tasks_for
+from agentgym.evaluate.signal_findings import MIN_INFORMATIVE
 from agentgym.judges.health import HealthReport
 from agentgym.statistics.groups import GroupForecast, forecast_groups
 from agentgym.statistics.means import Estimate, share_estimate
@@ -98,26 +99,26 @@ def training_verdict(
     Raises:
         DataError: If no episode has a score.
     """
-    scored = findings.scored_of(episodes)
+    scored = scored_of(episodes)
     if not scored:
         raise DataError(
             f"none of {len(episodes)} episodes has a score, so nothing is known of the policy; the "
             "traces' `error` says what broke"
         )
-    signal, forecast = findings.signal(episodes, group_size, min_informative)
+    signal, forecast = signal_findings.signal(episodes, group_size, min_informative)
     found = (
-        findings.unscored(episodes),
+        limit_findings.unscored(episodes),
         scoring_findings.determinism(repeats),
         scoring_findings.judge(episodes, health, faults),
-        findings.reward_above_evaluation(episodes),
-        findings.turn_cap(episodes),
-        findings.token_limit(episodes),
-        findings.context_limit(episodes),
-        findings.malformed(episodes),
-        findings.variety(episodes),
-        findings.completion(episodes),
-        findings.success(episodes),
-        findings.reward_varies(episodes),
+        signal_findings.reward_above_evaluation(episodes),
+        limit_findings.turn_cap(episodes),
+        limit_findings.token_limit(episodes),
+        limit_findings.context_limit(episodes),
+        limit_findings.malformed(episodes),
+        signal_findings.variety(episodes),
+        limit_findings.completion(episodes),
+        signal_findings.success(episodes),
+        signal_findings.reward_varies(episodes),
         signal,
         scoring_findings.ceiling(episodes, reference),
     )
@@ -186,7 +187,7 @@ def _too_few(scored: Sequence[BaseEpisode]) -> Finding:
         status="unclear",
         said=f"{len(scored)} scored episodes are fewer than the {EPISODES} that the rules look at",
         rule=f"over {EPISODES} baseline episodes (AWS)",
-        more_tasks=findings.tasks_for(EPISODES - len(scored), scored),
+        more_tasks=tasks_for(EPISODES - len(scored), scored),
     )
 
 

@@ -8,7 +8,8 @@ from base_runs import BaseRun, always, beta
 from agentgym.errors import DataError
 from agentgym.evaluate.base_episodes import BaseEpisode
 from agentgym.evaluate.determinism import Determinism, Differing
-from agentgym.evaluate.findings import Finding
+from agentgym.evaluate.finding import Finding
+from agentgym.evaluate.signal_findings import reward_above_evaluation
 from agentgym.evaluate.verdict import TrainingVerdict, training_verdict
 from agentgym.judges.health import CriterionHealth, HealthReport
 from agentgym.statistics.means import Proportion
@@ -42,7 +43,7 @@ def test_a_healthy_base_is_to_be_trained(seed: int) -> None:
         (replace(GOOD, malformed=0.8), "malformed"),
         (replace(GOOD, rate=always(0.0), malformed=0.9), "malformed"),
         (replace(GOOD, rate=beta(0.3, 0.3), copies=True), "variety"),
-        (replace(GOOD, bonus=0.2), "reward_above_evaluation"),
+        (replace(GOOD, hacked=0.02), "reward_above_evaluation"),
     ],
 )
 def test_what_is_in_the_way_is_fixed_first_and_named(run: BaseRun, name: str) -> None:
@@ -106,6 +107,28 @@ def episode(
         cut_off=False,
         correct_before=before,
     )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "count"),
+    [
+        ([(1.0, 1.0), (0.7, 0.0), (0.4, 0.0)], 0),  # partial credit under a yes-or-no evaluation
+        ([(1.0, 1.0), (0.7, 1.0), (0.7, 0.0), (0.9, 0.0)], 1),  # the solved are paid 0.85
+        ([(0.9, 0.0), (1.3, 0.0)], 1),  # none solved: the top of the scale
+        ([(0.7, 0.5), (0.5, 0.5), (0.2, 0.5)], 1),  # a graded evaluation: as it stands
+        ([(1.3, 1.0), (0.1, 0.5)], 0),  # a bonus for what is solved
+    ],
+)
+def test_a_reward_above_the_evaluation_is_counted(
+    pairs: list[tuple[float, float]], count: int
+) -> None:
+    episodes = [
+        episode(task, correct=score == 1.0, reward=reward).model_copy(update={"score": score})
+        for task, (reward, score) in enumerate(pairs)
+    ]
+    found = reward_above_evaluation(episodes)
+    assert found.numbers["count"] == count
+    assert found.status == ("alarm" if count else "ok")
 
 
 # --- borderline, and too little ------------------------------------------------------------------

@@ -34,8 +34,8 @@ class BaseRun:
     masked: float = 0.0
     copies: bool = False
     """Whether all rollouts of a task say the same."""
-    bonus: float = 0.0
-    """What the reward pays beside the external score."""
+    hacked: float = 0.0
+    """Share of the failed episodes that are paid in full all the same."""
     family: str | None = None
     seed: int = 0
 
@@ -49,10 +49,11 @@ class BaseRun:
                 correct = rng.random() < p and not capped
                 masked = rng.random() < self.masked
                 score = None if masked else float(correct)
+                paid = 1.0 if rng.random() < self.hacked else float(correct)
                 found.append(
                     BaseEpisode(
                         task_id=f"{self.family or 'task'}/{task}",
-                        reward=None if score is None else score - 0.5 * capped + self.bonus,
+                        reward=None if masked else paid - 0.5 * capped,
                         correct=None if masked else correct,
                         completed=not capped,
                         score=score,
