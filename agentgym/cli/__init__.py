@@ -6,7 +6,8 @@ description, shown as written), `add_arguments(parser)` and `run(args) -> int`, 
 Imports that cost time belong inside `run`, so that `--help` is instant and a missing extra only
 concerns the command that needs it.
 
-What a user can mend is one line on stderr and exit code 1; Ctrl-C is 130; a traceback is a bug.
+What a user can mend is one line on stderr and exit code 1; a run that its budget has ended is 3,
+and the line says what is spent and what was not played; Ctrl-C is 130; a traceback is a bug.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import agentgym
-from agentgym.errors import AgentGymError
+from agentgym.errors import AgentGymError, BudgetStop
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
+EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _EXAMPLES = """\
@@ -97,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(args)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    except BudgetStop as stop:
+        print(f"agentgym: {' '.join(str(stop).split())}", file=sys.stderr)
+        return EXIT_BUDGET
     except AgentGymError as error:
         print(f"agentgym: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_ERROR

@@ -1,8 +1,9 @@
 """The folder of a run: what is in it, and whether a command line may go on with it.
 
 `config.json` says what was run, `traces.jsonl` has an episode a line, `summary.json` the figures,
-and `unjudged.jsonl` the episodes that were rolled out and still lack a verdict. Which episodes are
-missing follows from the traces alone, never from how a run ended.
+`unjudged.jsonl` the episodes that were rolled out and still lack a verdict, and `cancelled.jsonl`
+what cancelled ones have cost. Which episodes are missing follows from the traces alone, never from
+how a run ended.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from agentgym.cli._inputs import make_folder, write_json
 from agentgym.cli._table import summary_table
 from agentgym.errors import ConfigError
+from agentgym.metering import Meter
+from agentgym.types import Usage
 
 if TYPE_CHECKING:
-    from agentgym.rollout import Summary
+    from agentgym.rollout import BudgetStatus, Summary
     from agentgym.traces.jsonl import Entry, EpisodeKey
 
 _SAME_ON_RESUME = (
@@ -44,12 +47,13 @@ class RunFolder:
         self.config = path / "config.json"
         self.summary = path / "summary.json"
         self.unjudged = path / "unjudged.jsonl"
+        self.spending = path / "cancelled.jsonl"
         self._claim: int | None = None
 
     @property
     def files(self) -> frozenset[Path]:
         """What a run writes here, as absolute paths."""
-        files = (self.traces, self.config, self.summary, self.unjudged)
+        files = (self.traces, self.config, self.summary, self.unjudged, self.spending)
         return frozenset(file.resolve() for file in files)
 
     def claim(self) -> None:
@@ -163,16 +167,59 @@ class RunFolder:
             (entry.task_id, entry.sample)
             for entry in self.before.values()
             if entry.task_id is not None and (entry.scored or not retry_masked)
+            if not entry.cut_by_budget
         }
 
-    def spent_usd(self) -> dict[str, float]:
-        """What all attempts in the folder have cost by role, where that is known."""
+    def spent(self) -> dict[str, Usage]:
+        """What all attempts in the folder have cost by role, cancelled ones included."""
         from agentgym.rollout.summary import summarize_file
+        from agentgym.traces import TraceFile
 
-        if not self.traces.exists():
-            return {}
-        usage = summarize_file(self.traces).usage
-        return {role: used.cost_usd for role, used in usage.items() if used.cost_usd is not None}
+        total = Meter()
+        known: set[str] = set()
+        if self.traces.exists():
+            known = {entry.trace_id for entry in TraceFile(self.traces).entries()}
+            for role, usage in summarize_file(self.traces).usage.items():
+                total.add(role, usage)
+        if self.unjudged.exists():
+            for trace in TraceFile(self.unjudged):
+                for role, usage in trace.usage.items() if trace.trace_id not in known else ():
+                    total.add(role, usage)
+        for line in self._dropped_lines():
+            for role, usage in line.items():
+                total.add(role, Usage.model_validate(usage))
+        return total.by_role
+
+    def spent_usd(self) -> dict[str, float]:
+        """The same in dollars, where that is known."""
+        spent = self.spent()
+        return {role: used.cost_usd for role, used in spent.items() if used.cost_usd is not None}
+
+    def dropped(self, spent: Mapping[str, Usage]) -> None:
+        """Note what cancelled episodes have cost, which no trace tells.
+
+        Raises:
+            TraceError: If it can't be written.
+        """
+        from agentgym.durable import LineFile
+
+        if not any(not usage.is_nothing for usage in spent.values()):
+            return
+        values = {role: usage.model_dump(mode="json") for role, usage in spent.items()}
+        file = LineFile(self.spending)
+        try:
+            file.append((json.dumps(values) + "\n").encode())
+        finally:
+            file.close()
+
+    def _dropped_lines(self) -> list[dict[str, Any]]:
+        try:
+            text = self.spending.read_text(encoding="utf-8")
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"can't read {self.spending}: {error}; take another --out") from error
 
     def forget_judged(self) -> None:
         """Remove the journal once each of its episodes has a score among the traces."""
@@ -184,18 +231,19 @@ class RunFolder:
         if all(entry.trace_id in scored for entry in TraceFile(self.unjudged).entries()):
             self.unjudged.unlink()
 
-    def report(self, *, quiet: bool) -> Summary | None:
+    def report(self, *, quiet: bool, stop: BudgetStatus | None = None) -> Summary | None:
         """Write the figures of all traces there are, and print them; None if there are none.
 
         Args:
             quiet: Whether to print nothing.
+            stop: How the run's budget ended it, if it did; then there are figures of no trace, too.
         """
         from agentgym.rollout.summary import summarize_file
 
         if not self.traces.exists():
             return None
-        summary = summarize_file(self.traces)
-        if not summary.n_total:
+        summary = summarize_file(self.traces).model_copy(update={"budget_stop": stop})
+        if not summary.n_total and stop is None:
             return None
         write_json(self.summary, summary.model_dump_json(indent=2))
         if not quiet:

@@ -11,7 +11,7 @@ from agentgym.cli._inputs import checked, key_values
 from agentgym.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from agentgym.rollout import Enough, Limits, Retry
+    from agentgym.rollout import Enough, Limits, Retry, RunBudget
     from agentgym.traces.jsonl import Entry
 
 _CLASSES = ("env", "simulator", "infra", "judge")
@@ -71,11 +71,60 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="failed episodes above which the run stops (default: 0.5)",
     )
+    add_budget_arguments(parser)
     early = parser.add_argument_group("an early end, without the slowest episodes")
     early.add_argument("--enough", type=int, metavar="N", help="stop at N scored episodes")
     early.add_argument(
         "--enough-groups", type=int, metavar="N", help="stop at N groups whose rewards differ"
     )
+
+
+def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options for what a run may spend."""
+    budget = parser.add_argument_group(
+        "a budget for the run: no episode begins that it might not pay for (exit code 3)"
+    )
+    for unit, what in (("usd", "dollars"), ("tokens", "tokens, input and output")):
+        budget.add_argument(
+            f"--budget-{unit}",
+            nargs="+",
+            metavar="N",
+            help=f"{what} that all roles may spend, or one of them: 5 judge=2",
+        )
+
+
+def read_budget_flags(args: argparse.Namespace) -> RunBudget | None:
+    """The run's budget; None without one.
+
+    Raises:
+        ConfigError: If an amount isn't allowed, or a role unknown.
+    """
+    from agentgym.roles import ROLES
+    from agentgym.rollout.budget import read_budget
+
+    values: dict[str, Any] = {}
+    roles: dict[str, dict[str, Any]] = {}
+    for unit in ("usd", "tokens"):
+        for text in getattr(args, f"budget_{unit}") or ():
+            role, named, number = text.rpartition("=")
+            if named and role not in ROLES:
+                raise ConfigError(f"--budget-{unit}: {unknown_name('role', role, ROLES)}")
+            amount = _amount(number, unit)
+            into = roles.setdefault(role, {}) if named else values
+            if unit in into:
+                raise ConfigError(f"--budget-{unit} is given twice for {role or 'the whole run'}")
+            into[unit] = amount
+    if not values and not roles:
+        return None
+    return read_budget({**values, "roles": roles})
+
+
+def _amount(text: str, unit: str) -> float:
+    try:
+        amount = float(text.removeprefix("$").replace("_", ""))
+    except ValueError:
+        raise ConfigError(f"--budget-{unit} takes a number or ROLE=NUMBER, got {text!r}") from None
+    return int(amount) if unit == "tokens" and amount.is_integer() else amount
 
 
 def read_limits(args: argparse.Namespace, concurrency: int | None) -> Limits:
@@ -99,6 +148,7 @@ def read_limits(args: argparse.Namespace, concurrency: int | None) -> Limits:
         max_episode_tokens=args.max_episode_tokens,
         episode_timeout_s=args.episode_timeout,
         max_failure_rate=args.max_failure_rate,
+        budget=read_budget_flags(args),
     )
     more: dict[str, Any] = {}
     if args.init_concurrency is None:

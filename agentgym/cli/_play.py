@@ -101,10 +101,14 @@ class Play:
         left = {(request.task_id, request.sample) for request in requests}
         with self._journal() as journal, self._sink(recording) as sink:
             engine = self._engine(clients, watching.behind(sink), journal)
+            self._count_spent_of_the_run(engine)
             watching.sees(engine)
             self._say_what_runs(watching.metrics_url)
-            async with engine:
-                await self._play_all(engine, requests, left)
+            try:
+                async with engine:
+                    await self._play_all(engine, requests, left)
+            finally:
+                self.folder.dropped(engine.status().dropped_usage)
             _say_what_was_dropped(engine.status())
             if journal is not None:
                 self.folder.forget_judged()
@@ -117,6 +121,12 @@ class Play:
         spent = self.folder.spent_usd() if limited else {}
         for role in limited:
             clients[role].spent_before(spent.get(role, 0.0))
+
+    def _count_spent_of_the_run(self, engine: Engine | RemoteEngine) -> None:
+        """The run's own budget is for the run, too."""
+        ledger = getattr(engine, "ledger", None)
+        if ledger is not None and self.args.resume:
+            ledger.spent_before(self.folder.spent())
 
     async def _play_all(
         self,

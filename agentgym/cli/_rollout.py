@@ -20,13 +20,13 @@ from agentgym.cli._play import Play
 from agentgym.cli._watching import stuck_after_s
 from agentgym.client import ModelClient, SamplingParams, public_url
 from agentgym.core import AgentEnv
-from agentgym.errors import AgentGymError, ConfigError, RolloutStopped
+from agentgym.errors import AgentGymError, BudgetStop, ConfigError, RolloutStopped
 from agentgym.redaction import Redactor
 from agentgym.roles import Roles, public_kwargs
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
-    from agentgym.rollout import Canary, EpisodeRequest
+    from agentgym.rollout import BudgetStatus, Canary, EpisodeRequest
 
 
 class RolloutCommand:
@@ -66,7 +66,8 @@ class RolloutCommand:
         """Check, play, report.
 
         Returns:
-            0; 1 if nothing could be scored; 130 after Ctrl-C, 143 after SIGTERM.
+            0; 1 if nothing could be scored; 3 if the budget ended it; 130 after Ctrl-C, 143 after
+            SIGTERM.
         """
         try:
             return self._run()
@@ -128,6 +129,10 @@ class RolloutCommand:
             missing = play.run(requests)
         except KeyboardInterrupt:
             missing = True
+        except BudgetStop as stop:
+            self._report(stop=stop.status)
+            how = self._how_to_go_on("and a larger budget")
+            raise BudgetStop(f"{stop}{how}", stop.status) from stop
         except RolloutStopped as error:
             self._report_what_there_is()
             how = self._how_to_go_on("--retry-masked")
@@ -289,9 +294,9 @@ class RolloutCommand:
         with suppress(AgentGymError):
             self._report(quiet=True)
 
-    def _report(self, *, quiet: bool = False) -> int:
+    def _report(self, *, quiet: bool = False, stop: BudgetStatus | None = None) -> int:
         """Write and print the figures of all traces there are; the number of scored ones."""
-        summary = self._folder.report(quiet=quiet)
+        summary = self._folder.report(quiet=quiet, stop=stop)
         if summary is None:
             return 0
         if not quiet:

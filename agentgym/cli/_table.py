@@ -46,6 +46,10 @@ def summary_table(summary: Summary) -> str:
     rows += [(f"tokens {role}", _usage(usage)) for role, usage in summary.usage.items()]
     if len(summary.usage) > 1:
         rows.append(("cost", _cost(sum(summary.usage.values(), Usage(calls=0)))))
+    if (stop := summary.budget_stop) is not None:
+        rows += [("budget", str(cap)) for cap in stop.caps]
+        unknown = " or more" if stop.not_run_unknown else ""
+        rows.append(("not run", f"{len(stop.not_run)}{unknown} episodes, for the budget"))
     for reason, count in summary.failure_reasons.items():
         rows.append(("masked by", f"{count} × {reason}"))
     width = max(len(name) for name, _ in rows)

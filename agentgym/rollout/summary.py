@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 from pydantic import Field, computed_field
 
+from agentgym.rollout.budget import BudgetStatus
 from agentgym.rollout.failure import last_line
 from agentgym.simulator import FAULTS
 from agentgym.statistics import clustered_stderr
@@ -115,6 +116,8 @@ class Summary(Record):
     """Replies of simulators that were refused, over all episodes; `outcome` of a trace has them."""
     drifted: int | None = None
     """Episodes that finished while the judge was known to have drifted; None without a canary."""
+    budget_stop: BudgetStatus | None = None
+    """Set where the run's budget ended it: what is spent, and which episodes were not played."""
 
     @property
     def failed_share(self) -> float:
