@@ -38,7 +38,9 @@ def content_security_policy(*, style: str, script: str, served: bool = False) ->
     return "; ".join(parts)
 
 
-def page_head(*, title: str, style: str, script: str = "", served: bool = False) -> str:
+def page_head(
+    *, title: str, style: str, script: str = "", served: bool = False, refresh_s: int | None = None
+) -> str:
     """A page up to its body, whose tag is open; the script runs once the page is complete or cut.
 
     Args:
@@ -46,7 +48,9 @@ def page_head(*, title: str, style: str, script: str = "", served: bool = False)
         style: CSS.
         script: JavaScript that waits for `DOMContentLoaded` itself.
         served: Whether it comes from a server that it may ask for more, rather than from disk.
+        refresh_s: Seconds after which the browser reads the page anew; None never.
     """
+    refresh = "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s}">'
     policy = content_security_policy(style=style, script=script, served=served)
     return "\n".join(
         [
@@ -55,6 +59,7 @@ def page_head(*, title: str, style: str, script: str = "", served: bool = False)
             "<head>",
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">',
+            refresh,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{html.escape(printable(clean_text(title)))}</title>",
@@ -69,10 +74,16 @@ def page_head(*, title: str, style: str, script: str = "", served: bool = False)
 
 
 def page(
-    *, title: str, style: str, script: str = "", body: Iterable[str] = (), served: bool = False
+    *,
+    title: str,
+    style: str,
+    script: str = "",
+    body: Iterable[str] = (),
+    served: bool = False,
+    refresh_s: int | None = None,
 ) -> Iterator[str]:
     """A whole page, in parts; `body` is markup in which every text is escaped already."""
-    yield page_head(title=title, style=style, script=script, served=served)
+    yield page_head(title=title, style=style, script=script, served=served, refresh_s=refresh_s)
     yield from body
     yield "</body>\n</html>\n"
 

@@ -77,8 +77,8 @@ def _held_out(make: ChartMaker) -> Iterator[Chart]:
         key="held-out",
         title="Success: held-out against training tasks",
         about="Share of episodes whose task is solved (verdict.correct), never the reward. "
-        f"Held-out tasks: {len(scores)} evaluations of {counted} scored episodes, the same tasks each time, "
-        "with the 95 % interval clustered by task. "
+        f"Held-out tasks: {len(scores)} evaluations of {counted} scored episodes, the same tasks "
+        "each time, with the 95 % interval clustered by task. "
         + (f"Training tasks: {make.about([training], share=True)}" if training else ""),
         series=tuple(each for each in (held_out, training) if each is not None),
         read="Both rise: it learns. Training rises alone: the tasks are memorised or the reward is "

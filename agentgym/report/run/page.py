@@ -1,19 +1,17 @@
 """One self-contained HTML file with charts: no script, no request, nothing that isn't escaped.
 
 What a run calls its components, gates, tasks and models may have been written by anyone. So every
-text goes through `escaped`, and the page's policy forbids scripts, foreign styles, images and
-connections altogether: its only style sheet is named by its hash.
+text goes through `escaped`, and the page's policy (`agentgym.report.single_file`) forbids scripts,
+foreign styles and connections altogether: its only style sheet is named by its hash.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 
+from agentgym.report import single_file
 from agentgym.report.plots.chart import Chart
 from agentgym.report.plots.palette import variables_css
 from agentgym.report.plots.svg import STYLE
@@ -71,22 +69,14 @@ def html(page: Page) -> str:
         MissingExtraError: If matplotlib isn't installed.
     """
     sheet = files("agentgym.report.run").joinpath("page.css").read_text(encoding="utf-8")
-    style = f"{variables_css()}{STYLE}{sheet}"
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    refresh = "" if page.refresh_s is None else _meta("refresh", str(page.refresh_s))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{_meta('Content-Security-Policy', policy)}{refresh}"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escaped(page.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"{''.join(_body(page))}</body>\n</html>\n"
+    return "".join(
+        single_file.page(
+            title=page.title,
+            style=f"{variables_css()}{STYLE}{sheet}",
+            body=_body(page),
+            refresh_s=page.refresh_s,
+        )
     )
-
-
-def _meta(name: str, content: str) -> str:
-    return f'<meta http-equiv="{name}" content="{escape(content)}">\n'
 
 
 def _body(page: Page) -> Iterator[str]:
