@@ -191,11 +191,13 @@ def turns_spec(text: str) -> dict[str, Any]:
 
 
 def _counted(path: Path) -> dict[str, Any]:
+    """How many turns the episodes of a run took, each counted once."""
     from agentgym.cost.turns import turns_of_traces
-    from agentgym.traces import read_traces
+    from agentgym.traces import TraceFile
 
     file = path / "traces.jsonl" if path.is_dir() else path
-    return turns_of_traces(read_traces(file)).model_dump()
+    last = (trace for trace, successor in TraceFile(file).with_successors() if successor is None)
+    return turns_of_traces(last).model_dump()
 
 
 def _take_roles(tables: dict[str, Any], path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agentgym.client import Prices
 from agentgym.cost.turns import (
     ConstantTurns,
     GeometricTurns,
@@ -121,18 +122,20 @@ _TABLES: dict[str, type[Record]] = {
     "policy": PolicyLoad,
     "roles": RoleLoad,
 }
+_INNER: dict[str, type[Record]] = {"serving": Serving, "prices": Prices}
 
 
 def _fault(error: ValidationError) -> str:
-    """What is wrong first, with the field that was likely meant."""
-    fault = error.errors(include_url=False)[0]
-    if fault["type"] != "extra_forbidden":
+    """What is wrong; of an unknown field, which one was likely meant."""
+    faults = error.errors(include_url=False)
+    path = next((fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"), None)
+    if path is None:
         return in_one_line(error)
-    *above, name = (str(part) for part in fault["loc"])
+    *above, name = map(str, path)
     record: type[Record] = Workload
     if above[:1] == ["turns"]:
         record = _KINDS[above[1]]
     elif above:
-        record = Serving if above[-1] == "serving" else _TABLES[above[0]]
+        record = _INNER.get(above[-1]) or _TABLES[above[0]]
     inside = f"{'.'.join(above)}: " if above else ""
     return inside + unknown_name("field", name, record.model_fields)

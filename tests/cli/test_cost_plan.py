@@ -1,0 +1,170 @@
+"""`agentgym cost plan`: what it prints, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentgym.cost.workload_file import read_workload
+
+
+@pytest.fixture
+def plan(agentgym_command, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def run(*args):
+        code, out, err = agentgym_command("cost", "plan", *args)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
+
+
+def figures(plan, *args):
+    return json.loads(plan("--json", *args))
+
+
+def test_the_reference_run_is_planned_without_arguments(plan):
+    out = plan()
+    for figure in (
+        "512,000 episodes, 1,024 per step",
+        "18,000 tokens per episode, 18.432 M per step, 9.216 G per run",
+        "Sampled: 2.048 M per step",
+        "could hold 71.1% of them",
+        "$512.00",
+        "$327.68",
+        "$184.32",
+        "$229.38",
+        "5,600 tokens per episode, $241.17, in all $753.17",
+        "18,000 tokens, $749.08, in all $1,261.08",
+        "Counted here: the first",
+        "(DeepInfra, 2026-08)",
+        "policy: no price, and in no sum",
+        "an estimate",
+        "Time: unknown",
+    ):
+        assert figure in out
+    assert max(map(len, out.splitlines()[4:20])) <= 100
+
+
+def test_both_readings_of_the_judge_say_why_they_differ(plan):
+    found = figures(plan, "--judge-reads", "prompts")
+    assert round(found["total_usd"], 2) == 1_261.08
+    assert found["other_reading"]["judge"]["other"] == "transcript"
+    assert round(found["other_reading"]["judge"]["total_usd"], 2) == 753.17
+    assert "Counted here: the second" in plan("--judge-reads", "prompts")
+
+
+def test_a_random_number_of_turns_shows_what_the_mean_misses(plan):
+    out = plan("--turns", "histogram:2=1,8=1")
+    assert "turns 5 ± 3.00" in out
+    assert "the mean of 5 turns, they would be 18,000: the spread alone makes it 1.20 times" in out
+    assert "Prompts: 21,600 tokens per episode" in out
+
+
+def test_flags_are_fields_of_the_file(plan, tmp_path):
+    path = tmp_path / "w.toml"
+    plan(
+        *("--groups", 4, "--group-size", 2, "--steps", 3, "--setup-tokens", 100),
+        *("--turns", "lognormal:mean=4,sd=3,max=10", "--without", "simulator"),
+        *("--judge-model", "zai-org/GLM-5.1", "--cache", "policy=0.5", "--paid-twice", "judge=0.1"),
+        *("--set", "roles.judge.output_tokens=300", "--rerun-share", 0.02, "--write", path),
+        *("--prefill-tps", 1000, "--decode-tps", 100, "--gpus", 2, "--gpu-hour-usd", 3),
+        *("--seconds-per-call", "policy=2", "--concurrency", 4, "--update-s", 9),
+    )
+    workload = read_workload(path)
+    assert (workload.groups, workload.group_size, workload.steps) == (4, 2, 3)
+    assert (workload.turns.kind, workload.turns.max_turns) == ("lognormal", 10)
+    assert list(workload.roles) == ["judge"]
+    judge, policy = workload.roles["judge"], workload.policy
+    assert (judge.model, judge.output_tokens, judge.paid_twice) == ("zai-org/GLM-5.1", 300, 0.1)
+    assert (policy.cache_hit, policy.seconds_per_call) == (0.5, 2)
+    assert (policy.serving.gpus, policy.serving.update_s) == (2, 9)
+    assert (workload.tokens.setup, workload.rerun_share, workload.concurrency) == (100, 0.02, 4)
+    again = figures(plan, "--workload", path)
+    assert again["workload"]["roles"]["judge"]["prices"]["book"] == "GLM-5.1"
+    assert again["gpu_hours_held"] >= again["gpu_hours"] > 0
+    assert again["unpriced"] == []
+
+
+def test_a_price_file_wins_for_one_command(plan, tmp_path):
+    book = tmp_path / "p.toml"
+    book.write_text(
+        '"DeepSeek-V4-Flash-0731" = {input = 0, output = 0, as_of = "2026-11", source = "gift"}'
+    )
+    found = figures(plan, "--prices", book)
+    assert found["roles"]["judge"]["usd"] == 0
+    assert round(found["total_usd"], 2) == 512
+
+
+def test_prices_of_a_roles_file(plan, tmp_path):
+    roles = tmp_path / "roles.toml"
+    roles.write_text(
+        '[policy]\nbase_url = "http://localhost:8000/v1"\nmodel = "mine"\n'
+        '[judge]\nbase_url = "https://j.example/v1"\nmodel = "big"\n'
+        "prices = {input = 1.0, output = 2.0}\n"
+    )
+    found = figures(plan, "--roles", roles)
+    assert found["roles"]["judge"]["model"] == "big"
+    assert found["roles"]["judge"]["usd"] == pytest.approx(512_000 * (5_600 + 2 * 128) / 1e6)
+    assert found["unpriced"] == ["policy"]
+
+
+def test_turns_of_a_run_are_counted(plan, agentgym_command, tmp_path):
+    run = tmp_path / "run"
+    code, _, _ = agentgym_command(
+        *("rollout", "--env", "agentgym/WebShop-v0", "--policy", "rule", "-n", 4, "--out", run)
+    )
+    assert code == 0
+    lines = (run / "traces.jsonl").read_text().splitlines()
+    taken = [len(json.loads(line)["turns"]) for line in lines]
+    found = figures(plan, "--turns-from", run)
+    assert found["turns"]["mean"] == pytest.approx(sum(taken) / len(taken))
+    assert f"turns counted in {run}" in found["workload"]["basis"]
+
+
+def test_no_steps_cost_nothing_and_say_what_one_would(plan):
+    found = figures(plan, "--steps", 0)
+    assert found["total_usd"] == 0
+    assert found["total_usd_per_step"] == pytest.approx(753.17248 / 500)
+    assert "$0.00" in plan("--steps", 0)
+
+
+def test_one_step_of_nothing_priced_is_counted_in_tokens(plan):
+    out = plan("--without", "judge", "--without", "simulator")
+    assert "nothing has a price" in out
+    found = figures(plan, "--without", "judge", "--without", "simulator")
+    assert found["sensitivity"]["unit"] == "tokens"
+    assert found["roles"]["policy"]["usd"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--judge-model", "foo/bar"], "no price for the model 'foo/bar' in the price book"),
+        (["--cache", "jugde=1"], "unknown role 'jugde'; did you mean 'judge'"),
+        (["--cache", "judge"], "--cache takes ROLE=NUMBER, got 'judge'"),
+        (["--cache", "judge=2"], "roles.judge.cache_hit: Input should be less than or equal to 1"),
+        (["--turns", "often"], "--turns takes 5, geometric:mean=5,max=20"),
+        (["--turns", "geometric:mean=5"], "turns.geometric.max_turns: Field required"),
+        (["--set", "judge"], "--set takes FIELD=VALUE, got 'judge'"),
+        (["--set", "roles.judge.output=3"], "unknown field 'output'; did you mean 'output_tokens'"),
+        (["--steps", "-1"], "steps: Input should be greater than or equal to 0"),
+        (["--workload", "none.toml"], "can't read none.toml: No such file"),
+        (["--prices", "none.toml"], "can't read the prices in none.toml"),
+        (["--turns-from", "none"], "none"),
+        (["--without", "user"], "unknown role 'user'; there are simulator, judge"),
+        (
+            ["--without", "judge", "--judge-reads", "prompts"],
+            "unknown role 'judge'; there are simulator",
+        ),
+        (["--gpus", "2"], "policy.serving.prefill_tokens_per_s: Field required"),
+    ],
+)
+def test_refusals_are_one_line(agentgym_command, monkeypatch, tmp_path, args, message):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    code, out, err = agentgym_command("cost", "plan", *args)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
