@@ -152,7 +152,11 @@ class ToolWorldEnv(AgentEnv):
             task_id=task_id,
             split=family.split,
             reference=None if self.fabricates else drawn.reference,
-            metadata={"domain": family.catalogue.name, "template": family.template.name},
+            metadata={
+                "family": family.name,
+                "domain": family.catalogue.name,
+                "template": family.template.name,
+            },
         )
 
     def _parts(self, task_id: object) -> tuple[str, int]:
