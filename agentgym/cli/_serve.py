@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from agentgym.errors import ConfigError, MissingExtraError
 
@@ -96,6 +98,14 @@ def _keys(pairs: list[str]) -> dict[str, list[str]]:
     return keys
 
 
+def _from_elsewhere(host: str, url: str) -> list[str]:
+    """How other machines name a service that listens on all interfaces."""
+    if urlsplit(url).hostname == host.strip("[]"):
+        return []
+    port = urlsplit(url).port
+    return [f"  on all interfaces ({host}); from other machines: http://{gethostname()}:{port}"]
+
+
 def welcome(config: ServiceConfig, url: str) -> str:
     """What is printed once the service listens."""
     limits = config.limits
@@ -103,6 +113,7 @@ def welcome(config: ServiceConfig, url: str) -> str:
     slots += f", {limits.eval_concurrency} EVAL"
     lines = [
         f"agentgym serves at {url} ({url}/v1/docs lists the requests)",
+        *_from_elsewhere(config.host, url),
         f"  store {config.store}, {config.tokens!r}",
         f"  episodes at once: {slots}; played on {config.backend}",
         f"  environments: {', '.join(config.allowed.envs)}",

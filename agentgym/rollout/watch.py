@@ -274,7 +274,12 @@ def _runs_callbacks(frame: FrameType) -> bool:
 
 
 def _is_own(frame: FrameType) -> bool:
-    return not _is_in(frame, (*_STANDARD, *_INSTALLED, _AGENTGYM))
+    return not (_is_standard(frame) or _is_in(frame, (*_INSTALLED, _AGENTGYM)))
+
+
+def _is_standard(frame: FrameType) -> bool:
+    # The folder of installed packages is inside the standard library's, in most set-ups.
+    return _is_in(frame, _STANDARD) and not _is_in(frame, _INSTALLED)
 
 
 def _installed(stack: Sequence[FrameType]) -> FrameType | None:
@@ -283,7 +288,7 @@ def _installed(stack: Sequence[FrameType]) -> FrameType | None:
     Args:
         stack: From the innermost frame to the outermost.
     """
-    installed = [each for each in stack if not _is_in(each, _STANDARD)]
+    installed = [each for each in stack if not _is_standard(each)]
     foreign = (each for each in reversed(installed) if not _is_in(each, (_AGENTGYM, *_BENEATH)))
     return next(foreign, installed[0] if installed else None)
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -23,6 +23,7 @@ from agentgym.serve.faults import render_faults
 from agentgym.serve.gate import Gate
 from agentgym.serve.job_routes import REFUSALS, job_router
 from agentgym.serve.policy_routes import policy_router
+from agentgym.serve.request_page import request_page
 from agentgym.serve.service import Service
 from agentgym.serve.session_metrics import SessionMetrics
 from agentgym.serve.session_routes import session_router
@@ -64,7 +65,7 @@ def create_app(config: ServiceConfig) -> FastAPI:
         version=agentgym.__version__,
         description=_ABOUT,
         openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=f"{PREFIX}/docs",
+        docs_url=None,  # Swagger UI, from elsewhere; see request_page
         redoc_url=None,
         lifespan=lifespan,
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
@@ -76,6 +77,7 @@ def create_app(config: ServiceConfig) -> FastAPI:
     app.include_router(session_router(service.sessions))
     _add_health(app, service)
     _add_about(app, service)
+    _add_page(app)
     app.add_middleware(Gate, tokens=config.tokens, max_body_bytes=config.max_body_bytes)
     return app
 
@@ -115,6 +117,12 @@ def _add_about(app: FastAPI, service: Service) -> None:
     def envs() -> EnvList:
         """List the environments and the parameters that a job may set."""
         return EnvList(envs=tuple(_entry(env, allowed) for env in allowed.envs))
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get(f"{PREFIX}/docs", tags=["about"], include_in_schema=False, response_class=HTMLResponse)
+    def docs() -> str:
+        return request_page(app.openapi(), schema_url="openapi.json")
 
 
 def _entry(env_id: str, allowed: Allowed) -> EnvEntry:

@@ -20,7 +20,7 @@ from agentgym.types import Finite, Record, in_one_line
 
 
 class Keeping(Record):
-    """How long things are kept of which nobody asks any more."""
+    """How long things are kept of which nobody asks any more, and how many."""
 
     lease_s: Finite = Field(default=600.0, gt=0)
     """Seconds for which a job goes on without a request about it, unless it says otherwise."""
@@ -29,6 +29,9 @@ class Keeping(Record):
     ended_job_s: Finite = Field(default=86400.0, gt=0)
     """Seconds for which a job and its traces are kept after its end, or after the last request
     about it if that is later."""
+    ended_jobs: int = Field(default=10_000, ge=1)
+    """Ended jobs that are kept of one client; beyond it those go first, with their traces, of which
+    nobody asked for the longest time."""
     idle_engine_s: Finite = Field(default=60.0, ge=0)
     """Seconds for which environments and connections that no job uses are kept."""
 

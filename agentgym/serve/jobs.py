@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -482,7 +483,29 @@ class Jobs:
                     await self._end(job, "failed", Fault(code="quota_used_up", message=message))
             elif job.unseen_s > keeping.ended_job_s:
                 await self.forget(job)
+        for job in self._too_many():
+            await self.forget(job)
         await self._engines.close_idle(after_s=keeping.idle_engine_s)
+
+    def _too_many(self) -> list[Job]:
+        """Ended jobs beyond what is kept of each client, those unseen for the longest time."""
+        ended: defaultdict[str, list[Job]] = defaultdict(list)
+        for job in self._jobs.values():
+            if not job.running:
+                ended[job.caller.name].append(job)
+        most = self._config.keeping.ended_jobs
+        surplus: list[Job] = []
+        for name, jobs in ended.items():
+            if len(jobs) > most:
+                surplus += sorted(jobs, key=lambda job: job.unseen_s)[most:]
+                logger.warning(
+                    "%s has %d ended jobs; the oldest %d and their traces are deleted "
+                    "(keeping.ended_jobs)",
+                    name,
+                    len(jobs),
+                    len(jobs) - most,
+                )
+        return surplus
 
 
 def _hash(spec: JobRequest) -> str:

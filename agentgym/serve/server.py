@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -46,8 +47,8 @@ class ServiceServer(uvicorn.Server):
             self._socket.close()
             raise
         self.service: Service = self._app.state.service
-        self.url = f"http://{_in_url(config.host)}:{self.port}"
-        """Where it is, as clients name it."""
+        self.url = f"http://{_in_url(reachable(config.host))}:{self.port}"
+        """Where it is, as clients on this machine name it."""
         self.listening = asyncio.Event()
         """Set once it answers."""
         self._draining: asyncio.Task[None] | None = None
@@ -126,6 +127,20 @@ def _listening(host: str, port: int) -> socket.socket:
     # client's delayed acknowledgement: asyncio sets it only on sockets made with a protocol.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
+
+
+def reachable(host: str) -> str:
+    """The address to call a service by that listens on a host, from this machine.
+
+    All interfaces (`0.0.0.0`, `::`) is something to listen on, not an address to call.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # a name
+        return host
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"
 
 
 def _in_url(host: str) -> str:

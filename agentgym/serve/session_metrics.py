@@ -41,7 +41,7 @@ class SessionMetrics:
         ended.add_metric(["reaped"], status.reaped)
         yield ended
         for name, about, value in (
-            ("created", "Sessions ever made.", status.created),
+            ("created", "Sessions ever made; refused and failed ones are none.", status.created),
             ("refused", "Sessions not made for want of room.", status.refused),
             ("abandoned", "Environments ever left behind in a call.", status.abandoned),
         ):

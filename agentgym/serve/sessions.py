@@ -88,6 +88,8 @@ class Sessions:
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._by_key: dict[tuple[str, str], Session] = {}
+        self._unmade: set[str] = set()
+        """Ids of sessions that have a slot and not yet an env."""
         self._closing: set[asyncio.Task[None]] = set()
         self._stuck: list[SessionThread] = []
         self._draining = False
@@ -137,6 +139,9 @@ class Sessions:
             if session.env is None:
                 await self._drop(session)
             raise
+        if session.session_id in self._unmade:
+            self._unmade.discard(session.session_id)
+            self._created += 1
         return session
 
     def find(self, session_id: str, caller: str) -> Session:
@@ -221,7 +226,7 @@ class Sessions:
         self._open[session.session_id] = session
         if ask.key is not None:
             self._by_key[caller.name, ask.key] = session
-        self._created += 1
+        self._unmade.add(session.session_id)
         return session
 
     def _charged(self, caller: Caller, episodes: int) -> AbstractAsyncContextManager[None]:
@@ -279,6 +284,7 @@ class Sessions:
         """Take a session out at once, and close its env whatever becomes of the caller."""
         if self._open.pop(session.session_id, None) is None:
             return
+        self._unmade.discard(session.session_id)
         if session.key is not None:
             self._by_key.pop((session.caller, session.key), None)
         closing = asyncio.create_task(session.aclose())

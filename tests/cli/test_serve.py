@@ -119,6 +119,24 @@ def test_welcome_says_where_how_many_and_for_whom_without_a_token(monkeypatch):
     assert "very-secret" not in text
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("0.0.0.0", "http://127.0.0.1:8800"), ("::", "http://[::1]:8800")],
+)
+def test_welcome_of_all_interfaces_names_addresses_that_can_be_called(host, url, monkeypatch):
+    monkeypatch.setenv("AGENTGYM_SERVICE_TOKEN", "very-secret-0123456789")
+    monkeypatch.setattr("agentgym.cli._serve.gethostname", lambda: "node7")
+    text = welcome(config_of("--host", host), url)
+    assert f"agentgym serves at {url} " in text
+    assert f"on all interfaces ({host}); from other machines: http://node7:8800\n" in text
+    assert f"http://{host}" not in text
+
+
+def test_welcome_of_one_interface_names_that_alone():
+    text = welcome(config_of(), "http://127.0.0.1:8800")
+    assert "other machines" not in text
+
+
 def test_help_teaches(capsys):
     assert main(["serve", "--help"]) == 0
     text = capsys.readouterr().out

@@ -7,14 +7,17 @@ import inspect
 import logging
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import agentgym
 from agentgym.client import Endpoint
 from agentgym.clients import ScriptedClient
 from agentgym.clients.balanced import BalancedClient
@@ -300,6 +303,37 @@ async def test_code_that_blocks_the_loop_is_named():
     assert "(now in " in lines[0]  # the library's line in which it waits
     assert "run it in a thread" in lines[0]
     assert lines[1].startswith("the event loop goes on after ")
+
+
+INSTALLED = Path(sysconfig.get_path("purelib"))
+
+
+def compiled(source: str, path: Path, **given: Any) -> Any:
+    """The function `f` of a source, as if it were in that file."""
+    namespace = dict(given)
+    exec(compile(source, str(path), "exec"), namespace)
+    return namespace["f"]
+
+
+@pytest.mark.parametrize("innermost", ["their library", "agentgym"])
+def test_an_installed_environment_is_named_rather_than_what_it_calls(innermost: str):
+    """Engine → Gymnasium's wrapper → the user's package → a library, or agentgym again."""
+    seen: list[tuple[str, str]] = []
+    given = {"sys": sys, "told": lambda frame: seen.append(blocking_line(frame))}
+    look = "def f():\n    told(sys._getframe())\n"
+    call = "def f():\n    g()\n"
+    if innermost == "agentgym":
+        last = compiled(look, Path(agentgym.__file__).parent / "tools.py", **given)
+    else:
+        last = compiled(look, INSTALLED / "theirlibrary/wait.py", **given)
+    env = compiled(call, INSTALLED / "theirenv/env.py", g=last)
+    wrapper = compiled(call, INSTALLED / "gymnasium/core.py", g=env)
+    # As the loop does: code above its own `_run` takes no part.
+    events = Path(asyncio.__file__).parent / "events.py"
+    compiled("def _run():\n    g()\nf = _run\n", events, g=wrapper)()
+    ((place, text),) = seen
+    assert place.endswith("theirenv/env.py:2")
+    assert "(now in " in text
 
 
 def test_the_same_line_is_told_on_again_at_growing_intervals():

@@ -445,6 +445,26 @@ async def test_ended_jobs_are_forgotten_after_a_while(policy):
         assert server.service.store.traces(job_id, 0, 10, 10**6) == []
 
 
+async def test_no_more_ended_jobs_are_kept_of_a_client_than_configured(policy):
+    """Nobody's jobs make room for another client's, and those asked for last stay."""
+    tokens = Tokens({f"{name}-token-0123456789": Caller(name) for name in ("one", "two")})
+    keeping = Keeping(ended_jobs=2)
+    async with serving(keeping=keeping, tokens=tokens) as server:
+        jobs = {}
+        for name, number in (("one", 4), ("two", 2)):
+            async with Client(server.url, f"{name}-token-0123456789") as client:
+                jobs[name] = [await client.submit(policy.url) for _ in range(number)]
+                for job_id in jobs[name]:
+                    await client.until_over(job_id)
+        kept = server.service.jobs._jobs
+        for age_s, job_id in zip((10, 40, 30, 20), jobs["one"], strict=True):
+            kept[job_id].seen -= age_s
+        await server.service.jobs.look_after_all()
+        assert set(kept) == {jobs["one"][0], jobs["one"][3], *jobs["two"]}
+        assert server.service.store.traces(jobs["one"][1], 0, 10, 10**6) == []
+        assert server.service.store.traces(jobs["one"][0], 0, 10, 10**6) != []
+
+
 async def test_idle_engines_are_closed(policy):
     async with serving(keeping=Keeping(idle_engine_s=0)) as server, Client(server.url) as client:
         await client.until_over(await client.submit(policy.url))

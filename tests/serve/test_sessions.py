@@ -114,6 +114,7 @@ async def test_an_env_that_cannot_be_made_takes_no_slot(sessions):
         fault = await refused(sessions.create(ask, ME))
         assert (fault.status, fault.code) == (422, "bad_env")
     assert len(sessions) == 0
+    assert sessions.status().created == 0
 
 
 async def test_only_what_is_allowed_is_made():
