@@ -45,5 +45,6 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"{column.name}\t{column.accuracy():.4f}" for column in figures.columns]
         print("\n".join(lines))
     else:
-        print_tables(tables_of(figures), warnings_of(figures), markdown=args.markdown)
+        warnings = [f"! {warning}" for warning in warnings_of(figures)]
+        print_tables(tables_of(figures), warnings, markdown=args.markdown)
     return 0

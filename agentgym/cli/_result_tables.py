@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -15,11 +16,18 @@ _PIPE_WIDTH = 400
 """Characters a line may have where no terminal says how many; nothing is folded then."""
 
 
-def print_tables(tables: Sequence[Table], warnings: Sequence[str], *, markdown: bool) -> None:
-    """Print tables, and after them what to know before believing them."""
+def print_tables(tables: Sequence[Table], lines: Sequence[str], *, markdown: bool) -> None:
+    """Print tables, and after them what to know before believing them.
+
+    Args:
+        tables: What to draw.
+        lines: Sentences; those that go with the one before them are indented.
+        markdown: Whether as Markdown, the sentences as a list.
+    """
     if markdown:
         blocks = [table.to_markdown() for table in tables]
-        blocks += [f"> {warning}" for warning in warnings]
+        if lines:
+            blocks.append("\n".join(re.sub(r"^ *", r"\g<0>- ", line) for line in lines))
         print("\n\n".join(blocks))
         return
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
@@ -28,8 +36,8 @@ def print_tables(tables: Sequence[Table], warnings: Sequence[str], *, markdown: 
         if table.note:
             console.print(Text(table.note, style="dim"))
         console.print()
-    for warning in warnings:
-        console.print(Text(f"! {warning}", style="bold"))
+    for line in lines:
+        console.print(Text(line, style="" if line.startswith(" ") else "bold"))
 
 
 def _drawn(table: Table) -> RichTable:

@@ -28,6 +28,7 @@ from agentgym.statistics.power import (
     spread_of,
     spread_of_success,
     tasks_needed,
+    variance_between,
 )
 
 __all__ = [
@@ -56,5 +57,6 @@ __all__ = [
     "t_p_value",
     "t_quantile",
     "tasks_needed",
+    "variance_between",
     "wilson_interval",
 ]

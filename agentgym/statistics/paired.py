@@ -45,6 +45,11 @@ class Difference(Record):
     n_worse: int
 
     @property
+    def p(self) -> float | None:
+        """The exact p-value where there is one, else that of the t test."""
+        return self.p_exact if self.p_exact is not None else self.p_value
+
+    @property
     def shown(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0

@@ -77,6 +77,28 @@ def spread_of(a: Mapping[K, Sequence[float]], b: Mapping[K, Sequence[float]]) ->
     return Spread(between=max(0.0, total - noise), within=float(np.mean(np.sum(pairs, axis=1))))
 
 
+def variance_between(values: Mapping[K, Sequence[float]]) -> float | None:
+    """Variance over tasks of their true means, without what the attempts scatter by.
+
+    τ² = Var_t(x̄_t) - mean_t(s²_t / n_t), never below 0.
+
+    Args:
+        values: Task to its values, one per scored attempt.
+
+    Returns:
+        None with fewer than two tasks that were attempted more than once: what varies between tasks
+        and what varies within them can't be told apart then.
+
+    Source: the method of moments for a random effect; Searle, Casella and McCulloch, Variance
+    Components (1992), section 3.6.
+    """
+    repeated = [np.asarray(each, dtype=float) for each in values.values() if len(each) > 1]
+    if len(repeated) < 2:
+        return None
+    noise = float(np.mean([each.var(ddof=1) / each.size for each in repeated]))
+    return max(0.0, float(np.var([each.mean() for each in repeated], ddof=1)) - noise)
+
+
 def spread_of_success(
     success: float, *, between: float, correlation: float, difference: float = 0.0
 ) -> Spread:

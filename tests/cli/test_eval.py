@@ -54,3 +54,76 @@ def test_show_of_what_is_no_result_is_one_line(agentgym_command, tmp_path):
     code, out, err = agentgym_command("eval", "show", "x.json")
     assert (code, out) == (1, "")
     assert err == "agentgym: error: x.json is no evaluation result: it is no JSON\n"
+
+
+@pytest.fixture
+def two_files(tmp_path):
+    """The same tasks by two systems, of which the second has another temperature."""
+    tasks = {f"t{i}": [i % 3 == 0, i % 3 == 1] for i in range(12)}
+    better = {task: [True, True] for task in tasks}
+    write_result(tmp_path / "before.json", result(played("base", tasks)))
+    after = played("ours", better, sampling={"temperature": 0.5})
+    write_result(tmp_path / "after.json", result(after))
+
+
+def test_compare_tells_difference_and_reservations(agentgym_command, two_files):
+    code, out, err = agentgym_command("eval", "compare", "before.json", "after.json")
+    assert (code, err) == (0, "")
+    assert "ours - base" in out
+    assert "ours and base: not like with like" in out
+    assert "sampling differs: temperature 1.0 and 0.5" in out
+    assert "a difference is shown: +66.7" in out
+    code, _, _ = agentgym_command("eval", "compare", "before.json", "after.json", "--strict")
+    assert code == 1
+
+
+def test_compare_as_json_and_markdown(agentgym_command, two_files):
+    _, out, _ = agentgym_command("eval", "compare", "before.json", "after.json", "--json")
+    (found,) = json.loads(out, parse_constant=pytest.fail)
+    assert (found["a"], found["b"], found["success"]["n_tasks"]) == ("base", "ours", 12)
+    _, out, _ = agentgym_command("eval", "compare", "before.json", "after.json", "--markdown")
+    assert "| ours - base | 12 |" in out
+    assert "\n- ours and base: not like with like" in out
+
+
+def test_compare_of_other_tasks_prints_no_figure_and_fails(agentgym_command, two_files, tmp_path):
+    write_result(tmp_path / "else.json", result(played("ours", {"x": [True]})))
+    code, out, err = agentgym_command("eval", "compare", "before.json", "else.json")
+    assert (code, err) == (1, "")
+    assert "NOT comparable" in out
+    assert "%" not in out
+
+
+def test_compare_needs_two(agentgym_command, two_files):
+    code, out, err = agentgym_command("eval", "compare", "before.json")
+    assert (code, out) == (1, "")
+    assert err == "agentgym: error: a comparison needs two systems; there is only base\n"
+
+
+def test_power_from_files_and_from_a_guess(agentgym_command, two_files):
+    code, out, _ = agentgym_command(
+        "eval", "power", "before.json", "after.json", "--difference", "0.2", "--samples", "1", "4"
+    )
+    assert (code, out.count("as measured")) == (0, 2)
+    code, out, _ = agentgym_command("eval", "power", "--success", "0.3", "--difference", "0.1")
+    assert (code, "356" in out) == (0, True)
+    _, out, _ = agentgym_command("eval", "power", "--success", "0.3", "--tasks", "356", "--json")
+    assert json.loads(out)["rows"][0]["difference"] == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--difference", "0.1"], "give one or two systems"),
+        (["before.json", "--success", "0.3", "--difference", "0.1"], "give one or two systems"),
+        (["--success", "0.3"], "give --difference (how many tasks?) or --tasks"),
+        (["before.json", "--between", "0.1", "--tasks", "9"], "--between goes with --success"),
+        (["--success", "1.3", "--difference", "0.1"], "success must be from 0 to 1, got 1.3"),
+        (["--success", "0.3", "--tasks", "1"], "a comparison needs at least 2 tasks"),
+    ],
+)
+def test_power_says_what_is_wrong_in_one_line(agentgym_command, two_files, flags, complaint):
+    code, out, err = agentgym_command("eval", "power", *flags)
+    assert (code, out) == (1, "")
+    assert complaint in err
+    assert err.count("\n") == 1

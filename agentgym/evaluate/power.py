@@ -1,0 +1,195 @@
+"""How many tasks an evaluation needs, from one that was played or from a guess.
+
+What a comparison scatters by is known only when both systems have been played. Before that it is
+bounded: it is least where the two find the same tasks hard and most where their difficulties have
+nothing to do with each other. Both ends are given, and no number in between is made up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pydantic import Field
+
+from agentgym.errors import ConfigError
+from agentgym.evaluate.comparable import System, common_tasks
+from agentgym.evaluate.tables import Table
+from agentgym.statistics import (
+    Spread,
+    detectable_difference,
+    spread_of,
+    spread_of_success,
+    tasks_needed,
+    variance_between,
+)
+from agentgym.types import Record
+
+
+class Question(Record):
+    """What is asked: either differences or numbers of tasks."""
+
+    differences: tuple[float, ...] = ()
+    """True differences of the success rates: how many tasks show them?"""
+    tasks: tuple[int, ...] = ()
+    """Numbers of tasks: which difference do they show?"""
+    samples: tuple[int, ...] = (1,)
+    """Attempts per task and system."""
+    power: float = 0.8
+    """Chance to see the difference."""
+    level: float = 0.95
+    """Of the interval that has to leave out 0."""
+
+
+class PowerRow(Record):
+    """One answer."""
+
+    assumption: str
+    """What the scatter of the difference was taken to be."""
+    samples: int
+    difference: float
+    tasks: int
+
+
+class PowerReport(Record):
+    """The answers, and what they rest on."""
+
+    rests_on: str
+    question: Question
+    rows: tuple[PowerRow, ...]
+    caveats: tuple[str, ...] = Field(default=())
+
+
+class _Scatter(NamedTuple):
+    """What the difference of two systems scatters by, given how large it is."""
+
+    assumption: str
+    spread: Callable[[float], Spread]
+
+
+def power_of_systems(systems: Sequence[System], question: Question) -> PowerReport:
+    """What one or two systems that were played say.
+
+    Args:
+        systems: Two: the scatter of their own difference. One: the bounds for another like it.
+        question: What is asked.
+
+    Raises:
+        ConfigError: If there are more systems, too few tasks, or a number is out of range.
+    """
+    if len(systems) > 2:
+        names = ", ".join(system.label for system in systems)
+        raise ConfigError(f"name one or two systems as FILE:COLUMN; these are {names}")
+    first, *others = (_solved_by_task(system) for system in systems)
+    if others:
+        same = set(common_tasks(*systems).common)
+        a, b = ({t: v for t, v in each.items() if t in same} for each in (first, *others))
+        measured = spread_of(a, b)
+        return _report(
+            [_Scatter("as measured", lambda _difference: measured)],
+            f"{systems[1].label} and {systems[0].label}, {len(same)} common tasks",
+            question,
+        )
+    values = [value for each in first.values() for value in each]
+    if not values:
+        raise ConfigError(f"no episode of {systems[0].label} has a score")
+    success = sum(values) / len(values)
+    between = variance_between(first)
+    where = f"{systems[0].label}: success {success:.1%} over {len(first)} tasks"
+    return _report(_bounds(success, between), where, question)
+
+
+def power_of_rate(success: float, between: float | None, question: Question) -> PowerReport:
+    """What a guess of the success rate says.
+
+    Args:
+        success: Success rate of both systems, but for the difference.
+        between: Variance of the tasks' own success rates; None: nobody knows.
+        question: What is asked.
+
+    Raises:
+        ConfigError: If a number is out of range.
+    """
+    if between is None and any(k > 1 for k in question.samples):
+        raise ConfigError(
+            "--samples above 1 needs --between: what more attempts per task help depends on how "
+            "much of the variance is within tasks"
+        )
+    return _report(_bounds(success, between), f"a success rate of {success:.1%}", question)
+
+
+def power_table(report: PowerReport) -> Table:
+    """The answers as a table."""
+    by_difference = bool(report.question.differences)
+    rows = []
+    for row in report.rows:
+        difference, tasks = f"{100 * row.difference:.1f} points", f"{row.tasks:,}"
+        asked, answer = (difference, tasks) if by_difference else (tasks, difference)
+        rows.append((row.assumption, f"{row.samples}", asked, answer))
+    asked_for, answered = "difference", "tasks needed"
+    if not by_difference:
+        asked_for, answered = "tasks", "difference they show"
+    return Table(
+        title=f"From {report.rests_on}",
+        header=("scatter of the difference", "samples", asked_for, answered),
+        rows=tuple(rows),
+        note=(
+            f"Paired by task; the {report.question.level:.0%} interval leaves out 0 with a chance "
+            f"of {report.question.power:.0%}."
+        ),
+    )
+
+
+def _bounds(success: float, between: float | None) -> list[_Scatter]:
+    def scatter(correlation: float) -> Callable[[float], Spread]:
+        def spread(difference: float) -> Spread:
+            found = spread_of_success(
+                success, between=between or 0.0, correlation=correlation, difference=difference
+            )
+            if between is not None:
+                return found
+            # Unrelated, the parts add up to the same, whatever the tasks' share is.
+            return Spread(between=found.between + (found.within or 0.0))
+
+        return spread
+
+    unrelated = _Scatter("most: unrelated difficulties", scatter(0.0))
+    if between is None:
+        return [unrelated]
+    return [_Scatter("least: same tasks hard for both", scatter(1.0)), unrelated]
+
+
+def _report(scatters: Sequence[_Scatter], rests_on: str, question: Question) -> PowerReport:
+    chances = {"power": question.power, "level": question.level}
+    rows = []
+    for scatter in scatters:
+        for k in question.samples:
+            for d in question.differences:
+                tasks = tasks_needed(d, spread=scatter.spread(d), samples=k, **chances)
+                rows.append((scatter.assumption, k, d, tasks))
+            for n in question.tasks:
+                # The scatter at no difference: what is asked for is not known yet, and small.
+                spread = scatter.spread(0.0)
+                d = detectable_difference(n, spread=spread, samples=k, **chances)
+                rows.append((scatter.assumption, k, d, n))
+    caveats = []
+    if len(scatters) == 1 and scatters[0].assumption != "as measured":
+        caveats.append(
+            "how much the tasks' own difficulty varies is not known (one attempt per task, or no "
+            "--between), so only the upper bound is given: it takes no more tasks than this"
+        )
+    return PowerReport(
+        rests_on=rests_on,
+        question=question,
+        rows=tuple(PowerRow(assumption=a, samples=k, difference=d, tasks=n) for a, k, d, n in rows),
+        caveats=tuple(caveats),
+    )
+
+
+def _solved_by_task(system: System) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for attempt in system.column.attempts:
+        if attempt.correct is not None:
+            found[attempt.task_id].append(float(attempt.correct))
+    return found

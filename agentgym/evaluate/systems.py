@@ -1,0 +1,70 @@
+"""The systems that a user names: columns of result files, each with a name of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentgym.errors import ConfigError, unknown_name
+from agentgym.evaluate.comparable import System
+from agentgym.evaluate.result import Column, EvaluationResult, read_result
+
+
+def systems_of(names: Sequence[str]) -> list[System]:
+    """Read `FILE` or `FILE:COLUMN` into systems; a file alone is all its columns.
+
+    Labels are as short as they can be while no two are alike: the column's name, with the file's or
+    the folder's before it where that is needed.
+
+    Args:
+        names: As the user gave them, in order.
+
+    Raises:
+        ConfigError: If a column is not in its file, or something is named twice.
+        DataError: If a file can't be read.
+    """
+    found: list[tuple[Path, EvaluationResult, Column]] = []
+    read: dict[Path, EvaluationResult] = {}
+    for name in names:
+        path, column = _split(name)
+        if path not in read:
+            read[path] = read_result(path)
+        result = read[path]
+        wanted = [c for c in result.columns if c.name == column] if column else result.columns
+        if not wanted:
+            known = [c.name for c in result.columns]
+            raise ConfigError(f"{path}: {unknown_name('column', column, known)}")
+        found += [(path, result, each) for each in wanted if each.attempts]
+    twice = Counter((path.resolve(), column.name) for path, _, column in found)
+    (path, column), count = twice.most_common(1)[0]
+    if count > 1:
+        raise ConfigError(
+            f"{column!r} of {path} is named twice; a system can't be compared to itself"
+        )
+    labels = _labels([(path, each.name) for path, _, each in found])
+    return [
+        System(label, result, each) for label, (_, result, each) in zip(labels, found, strict=True)
+    ]
+
+
+def _split(name: str) -> tuple[Path, str]:
+    path, colon, column = name.rpartition(":")
+    if colon and not Path(name).exists():
+        return Path(path), column
+    return Path(name), ""
+
+
+def _labels(named: Sequence[tuple[Path, str]]) -> list[str]:
+    ways: list[Callable[[Path, str], str]] = [
+        lambda path, name: name,
+        lambda path, name: f"{path.stem}:{name}",
+        lambda path, name: f"{path.resolve().parent.name}:{name}",
+        lambda path, name: f"{path}:{name}",
+    ]
+    labels: list[str] = []
+    for way in ways:
+        labels = [way(path, name) for path, name in named]
+        if len(set(labels)) == len(labels):
+            return labels
+    return labels

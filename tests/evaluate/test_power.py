@@ -1,0 +1,87 @@
+"""How many tasks, from what was played or from a guess."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_results import played, result
+
+from agentgym.errors import ConfigError
+from agentgym.evaluate.comparable import System
+from agentgym.evaluate.power import Question, power_of_rate, power_of_systems, power_table
+from agentgym.statistics import Spread, tasks_needed, variance_between
+
+
+def system(label, seed, *, samples=4, tasks=200):
+    """Tasks of Beta(2, 3) success rates: mean 0.4, variance between tasks 0.04."""
+    rates = np.random.default_rng(0).beta(2, 3, size=tasks)
+    drawn = np.random.default_rng(seed).random((tasks, samples)) < rates[:, None]
+    evaluation = result(
+        played(label, {f"t{i}": list(map(bool, row)) for i, row in enumerate(drawn)})
+    )
+    return System(label, evaluation, evaluation.columns[0])
+
+
+def test_a_guess_gives_the_upper_bound():
+    """p = 0.3 and 0.4, unrelated: 0.3·0.7 + 0.4·0.6 = 0.45 per task."""
+    report = power_of_rate(0.3, None, Question(differences=(0.1,)))
+    (row,) = report.rows
+    assert row.tasks == tasks_needed(0.1, spread=Spread(between=0.45))
+    assert "only the upper bound" in report.caveats[0]
+
+
+def test_a_guess_with_variance_between_tasks_gives_both_ends():
+    """p = 0.5, τ² = 0.1: within 0.15 per attempt of each; the same tasks hard: 0.3 / 4 samples."""
+    report = power_of_rate(0.5, 0.1, Question(tasks=(100,), samples=(4,)))
+    least, most = report.rows
+    assert least.difference < most.difference
+    expected = (least.difference / most.difference) ** 2
+    assert expected == pytest.approx((0.3 / 4) / (0.2 + 0.3 / 4))
+    assert report.caveats == ()
+
+
+def test_one_system_bounds_what_two_measure():
+    a, b = system("a", 1), system("b", 2)
+    question = Question(differences=(0.1,), samples=(4,))
+    least, most = (row.tasks for row in power_of_systems([a], question).rows)
+    (measured,) = (row.tasks for row in power_of_systems([a, b], question).rows)
+    # The two have the very same rates: as near to the lower end as 200 tasks can tell.
+    assert measured == pytest.approx(least, rel=0.25)
+    assert measured < most / 1.3
+
+
+def test_what_is_measured_is_the_variance_between_tasks():
+    a = system("a", 1, tasks=3000)
+    values = {}
+    for each in a.column.attempts:
+        values.setdefault(each.task_id, []).append(float(each.correct))
+    assert variance_between(values) == pytest.approx(0.04, abs=0.005)
+    assert variance_between({"x": [1.0], "y": [0.0]}) is None
+
+
+def test_attempted_once_gives_the_upper_bound_only():
+    report = power_of_systems([system("a", 1, samples=1)], Question(differences=(0.1,)))
+    assert len(report.rows) == 1
+    assert len(report.caveats) == 1
+    with pytest.raises(ConfigError, match="play two or more"):
+        power_of_systems([system("a", 1, samples=1)], Question(differences=(0.1,), samples=(2,)))
+
+
+def test_table_has_the_answer_last():
+    table = power_table(power_of_rate(0.3, None, Question(differences=(0.1,))))
+    assert table.header[2:] == ("difference", "tasks needed")
+    assert table.rows[0][2:] == ("10.0 points", "356")
+    table = power_table(power_of_rate(0.3, None, Question(tasks=(356,))))
+    assert table.header[2:] == ("tasks", "difference they show")
+    assert table.rows[0][2] == "356"
+
+
+def test_bad_questions_are_one_line():
+    with pytest.raises(ConfigError, match="needs --between"):
+        power_of_rate(0.3, None, Question(differences=(0.1,), samples=(4,)))
+    three = [system(name, 1, tasks=2) for name in "abc"]
+    with pytest.raises(ConfigError, match="one or two systems as FILE:COLUMN; these are a, b, c"):
+        power_of_systems(three, Question(differences=(0.1,)))
+    evaluation = result(played("x", {"t": [None]}))
+    with pytest.raises(ConfigError, match="no episode of x has a score"):
+        power_of_systems([System("x", evaluation, evaluation.columns[0])], Question(tasks=(9,)))
