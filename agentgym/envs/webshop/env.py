@@ -195,11 +195,12 @@ class WebShopEnv(AgentEnv):
             number = self._draw.numbers[original_draw(self._draw.cumulative, self._original_rng)]
         else:
             number = self._draw.at(self.np_random.random())
+        goal = self.world.table.goals[number]
         return Task(
             task_id=self._task_id(number),
             split=split_of(len(self.world.table), number),
-            reference=self.world.table.goals[number],
-            metadata=self._catalogue_info,
+            reference=goal,
+            metadata={**self._catalogue_info, "family": goal.product.category},
         )
 
     def _task_id(self, number: int) -> str:

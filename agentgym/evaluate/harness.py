@@ -1,0 +1,329 @@
+"""Plays the columns of an evaluation on the same tasks, and goes on where an earlier run ended.
+
+The rollout engine plays; what is added here is that every column plays the same tasks with the same
+seeds, and that each episode is played once. An episode is known by column, task, sample and the
+hash of all that its course depends on. Traces are appended as they finish, in one file per column
+and hash, so a kill loses what was in flight and nothing else, a changed temperature never meets old
+traces, and what is missing follows from the files alone, never from how a run ended.
+
+The result is made from the files: scoring and reading again costs no episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agentgym.client import Endpoint, ModelClient
+from agentgym.clients import BalancedClient, ScriptedClient, connect
+from agentgym.clients.failures import secrets_of
+from agentgym.errors import BudgetStop, ConfigError, EndpointError, RolloutStopped
+from agentgym.evaluate.bar import SharedProgress
+from agentgym.evaluate.columns import ColumnSpec, check_names
+from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk
+from agentgym.evaluate.result import EvaluationResult, read_result, write_result
+from agentgym.evaluate.setting import EvaluationSetting, code_version
+from agentgym.roles import Roles
+from agentgym.rollout import Engine, Ledger, Limits, Progress, Retry, Stages
+from agentgym.rollout.journal import Journal
+from agentgym.rollout.policies import named_policy
+from agentgym.rollout.progress import progress_for
+from agentgym.traces import TraceWriter
+from agentgym.types import ToolSpec
+
+RESULT = "result.json"
+
+
+class Evaluation:
+    """An evaluation in a folder: what is there of it, and what is missing.
+
+    Args:
+        setting: Env, tasks, score.
+        columns: The systems to play.
+        out: The folder; its `result.json` is the result, `traces/` has a file per column.
+        samples: Episodes per task and column.
+        limits: Concurrency and limits of an episode; `budget` is for all columns together.
+        retry: What is tried again after a failure that is not the policy's.
+        retry_masked: Whether episodes without a score count as missing.
+        at_once: Whether the columns play at the same time and share the slots of `limits`; else one
+            after the other.
+        progress: True for a live bar, or a `Progress`; for all columns together.
+
+    Raises:
+        ConfigError: If the columns can't be told apart, a policy is unknown, or the folder holds
+            another evaluation.
+    """
+
+    def __init__(
+        self,
+        setting: EvaluationSetting,
+        columns: Sequence[ColumnSpec],
+        *,
+        out: Path,
+        samples: int = 1,
+        limits: Limits | None = None,
+        retry: Retry | None = None,
+        retry_masked: bool = False,
+        at_once: bool = False,
+        progress: bool | Progress | None = None,
+    ) -> None:
+        if samples < 1:
+            raise ConfigError(f"samples must be at least 1, got {samples}")
+        if not columns:
+            raise ConfigError("say who plays: name at least one policy or model")
+        check_names(columns)
+        self.setting, self.out, self.samples = setting, out, samples
+        self._limits = limits or Limits()
+        self._retry, self._at_once = retry, at_once
+        self._bar = SharedProgress(progress_for(progress))
+        self._check_same_evaluation()
+        for column in columns:
+            if column.policy is not None:
+                named_policy(setting.core, column.policy, seed=setting.seed)  # is it there?
+        self._columns = [
+            ColumnOnDisk(column, setting.config_hash(column, self._limits), out / TRACES, samples)
+            for column in columns
+        ]
+        self._missing = {
+            column.spec.name: column.missing(setting, retry_masked=retry_masked)
+            for column in self._columns
+        }
+        self._engines: list[Engine] = []
+        self._is_drained = False
+        self._code = code_version()
+        self.stopped: dict[str, str] = {}
+        """Columns that broke off, and why."""
+
+    # --- what there is ------------------------------------------------------------------------
+
+    @property
+    def result_file(self) -> Path:
+        """Where the result is written."""
+        return self.out / RESULT
+
+    def missing(self) -> dict[str, int]:
+        """Episodes that were missing by column, when this was made."""
+        return {name: len(requests) for name, requests in self._missing.items()}
+
+    def other_traces(self) -> list[Path]:
+        """Trace files of these columns by other configurations, which are not used."""
+        return [path for column in self._columns for path in column.others]
+
+    def result(self) -> EvaluationResult:
+        """What is on disk, scored; episodes that are still missing have no row.
+
+        Raises:
+            ConfigError: If the external score breaks or gives no score.
+            TraceError: If a file can't be read.
+        """
+        setting = self.setting
+        return EvaluationResult(
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            env_id=setting.env_id,
+            env_spec=setting.env_spec,
+            split=setting.split,
+            external_score=setting.external.name,
+            samples=self.samples,
+            seed=setting.seed,
+            tasks=setting.tasks,
+            columns=tuple(column.column(setting) for column in self._columns),
+        )
+
+    def write(self) -> EvaluationResult:
+        """`result`, also into `result.json`, which is replaced as a whole."""
+        result = self.result()
+        self.out.mkdir(parents=True, exist_ok=True)
+        write_result(self.result_file, result)
+        return result
+
+    # --- playing ------------------------------------------------------------------------------
+
+    async def play(self) -> None:
+        """Play what is missing; a column that breaks off doesn't hold up the others.
+
+        Raises:
+            ConfigError: If a key is missing.
+            EndpointError: If a model doesn't answer to a first small request; nothing is played.
+            BudgetStop: If the budget is used up.
+        """
+        todo = [column for column in self._columns if self._missing[column.spec.name]]
+        if not todo:
+            return
+        self._check_keys()
+        clients = [self._client(column.spec) for column in todo]
+        await self._preflight(todo, clients)
+        ledger = self._ledger()
+        stages = Stages(self._limits) if self._at_once else None
+        (self.out / TRACES).mkdir(parents=True, exist_ok=True)
+        self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
+        try:
+            if self._at_once:
+                async with asyncio.TaskGroup() as group:
+                    for column, client in zip(todo, clients, strict=True):
+                        group.create_task(self._play_one(column, client, stages, ledger))
+            else:
+                for column, client in zip(todo, clients, strict=True):
+                    self._bar.note(f"column {column.spec.name}")
+                    await self._play_one(column, client, stages, ledger)
+        except* BudgetStop as stops:
+            raise _first(stops) from None
+        finally:
+            self._bar.close()
+
+    def drain(self) -> None:
+        """Begin no further episode; those that have begun finish."""
+        self._is_drained = True
+        for engine in self._engines:
+            engine.drain()
+
+    def in_flight(self) -> int:
+        """Episodes that have begun and aren't over."""
+        return sum(engine.status().in_flight for engine in self._engines)
+
+    async def _play_one(
+        self,
+        column: ColumnOnDisk,
+        client: ModelClient,
+        stages: Stages | None,
+        ledger: Ledger | None,
+    ) -> None:
+        if self._is_drained:
+            return
+        spec, secrets = column.spec, self._secrets(column.spec)
+        mark = {"column": spec.name, "config": column.config, "code": self._code}
+        with (
+            self._journal(column, secrets) as journal,
+            TraceWriter(column.traces, secrets=secrets) as writer,
+        ):
+            engine = Engine(
+                self.setting.env,
+                client=client,
+                env_kwargs=self.setting.env_kwargs,
+                sampling=spec.sampling,
+                limits=self._limits,
+                writer=writer,
+                progress=self._bar,
+                policy_name=spec.model or spec.policy,
+                metadata={MARK: mark},
+                stages=stages,
+                retry=self._retry,
+                journal=journal,
+                ledger=ledger,
+            )
+            self._engines.append(engine)
+            try:
+                async with engine:
+                    async for _ in engine.run(self._missing[spec.name]):
+                        pass
+            except BudgetStop:
+                raise
+            except RolloutStopped as error:
+                self.stopped[spec.name] = str(error)
+            finally:
+                self._engines.remove(engine)
+        column.forget_judged()
+
+    def _journal(
+        self, column: ColumnOnDisk, secrets: Iterable[str]
+    ) -> AbstractContextManager[Journal | None]:
+        if not self.setting.keeps_unjudged:
+            return nullcontext()
+        return Journal(column.unjudged, secrets=secrets)
+
+    def _secrets(self, spec: ColumnSpec) -> list[str]:
+        endpoints = (*spec.servers, *self.setting.endpoints.values())
+        return [secret for endpoint in endpoints for secret in secrets_of(endpoint)]
+
+    def _client(self, spec: ColumnSpec) -> ModelClient:
+        """The policy, with as many requests at once as there are episodes."""
+        if spec.policy is not None:
+            policy = named_policy(self.setting.core, spec.policy, seed=self.setting.seed)
+            return ScriptedClient(policy)
+        servers = [_with_room(server, self._limits.concurrency) for server in spec.servers]
+        return connect(servers[0]) if len(servers) == 1 else BalancedClient(servers)
+
+    def _check_keys(self) -> None:
+        """See that every key is there, before anything is paid for."""
+        for column in self._columns:
+            servers = column.spec.servers
+            policy = servers[0] if servers else None
+            Roles(policy=policy, replicas=servers[1:], **self.setting.endpoints).check_keys()
+
+    async def _preflight(
+        self, todo: Sequence[ColumnOnDisk], clients: Sequence[ModelClient]
+    ) -> None:
+        """Ask every model for a few tokens; tell those with a budget what is spent of it."""
+        for role, endpoint in self.setting.endpoints.items():
+            asked: Any = connect(endpoint)
+            if endpoint.budget_usd is not None:
+                before = [column.usage().get(role) for column in self._columns]
+                asked.spent_before(sum(u.cost_usd or 0.0 for u in before if u is not None))
+            await _ask_first(asked, f"the {role}", ())
+        for column, client in zip(todo, clients, strict=True):
+            if not column.spec.servers:
+                continue
+            asked = client
+            if any(server.budget_usd is not None for server in column.spec.servers):
+                usage = column.usage().get("policy")
+                asked.spent_before(usage.cost_usd or 0.0 if usage is not None else 0.0)
+            await _ask_first(asked, f"column {column.spec.name}", self.setting.tools)
+
+    def _ledger(self) -> Ledger | None:
+        """One for all columns; what earlier runs of this evaluation spent counts."""
+        if self._limits.budget is None:
+            return None
+        has_model = any(column.spec.servers for column in self._columns)
+        ledger = Ledger(self._limits.budget, free_roles=() if has_model else ("policy",))
+        for column in self._columns:
+            ledger.spent_before(column.usage())
+        return ledger
+
+    def _check_same_evaluation(self) -> None:
+        """A folder has one result; another env's would take its place."""
+        if not self.result_file.exists():
+            return
+        before = read_result(self.result_file)
+        if (before.env_id, before.split) != (self.setting.env_id, self.setting.split):
+            raise ConfigError(
+                f"{self.out} holds an evaluation of {before.env_id}, split {before.split}; "
+                "take another --out"
+            )
+
+
+def evaluate(evaluation: Evaluation) -> EvaluationResult:
+    """Play what is missing, score it, and write the result; from plain code.
+
+    Raises:
+        AgentGymError: As `Evaluation.play` and `Evaluation.result`.
+    """
+    asyncio.run(evaluation.play())
+    return evaluation.write()
+
+
+async def _ask_first(client: Any, who: str, tools: Sequence[ToolSpec]) -> None:
+    """One tiny request, so that a wrong name or key shows before anything is played.
+
+    Raises:
+        EndpointError: If it isn't answered; the message begins with who it was.
+    """
+    try:
+        await client.preflight(tools)
+    except EndpointError as error:
+        raise EndpointError(
+            f"{who}: {error}", retryable=error.retryable, status=error.status
+        ) from error
+
+
+def _with_room(endpoint: Endpoint, requests: int) -> Endpoint:
+    if "max_concurrency" in endpoint.model_fields_set:
+        return endpoint
+    return endpoint.model_copy(update={"max_concurrency": requests})
+
+
+def _first(stops: BaseExceptionGroup[BudgetStop]) -> BudgetStop:
+    error: Any = stops.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
