@@ -13,7 +13,7 @@ from typing import TypeAlias
 from pydantic import Field
 
 from agentgym.client import Prices
-from agentgym.cost.bills import EpisodeBill, Kind, ModelFacts, bills_of
+from agentgym.cost.bills import EpisodeBill, ModelFacts, bills_of
 from agentgym.errors import ConfigError
 from agentgym.price_book import PriceBook
 from agentgym.types import Finite, Record, Usage
@@ -148,7 +148,7 @@ class Adder:
         self._counts = {"episodes": 0, "scored": 0, "solved": 0, "reruns": 0}
         self._tasks: set[str] = set()
         self._steps: set[int] = set()
-        self._by_kind: dict[Kind, int] = {}
+        self._by_kind: dict[str, int] = {}
         self._training: list[float | None] = []
 
     def add(self, bill: EpisodeBill) -> None:
@@ -157,7 +157,7 @@ class Adder:
         for role, usage in usages.items():
             facts = bill.models.get(role)
             self._roles[role] = self._roles.get(role, RoleActual()).plus(
-                usage, is_rerun=not bill.counts, model=facts and facts.name
+                usage, is_rerun=not bill.counts, model=facts.name if facts else None
             )
         if bill.kind == "training":
             self._training.append(sum(usages.values(), Usage(calls=0)).cost_usd)
@@ -189,7 +189,7 @@ class Adder:
             **self._counts,
             tasks_solved=len(self._tasks),
             training_steps=len(self._steps),
-            by_kind={kind: count for kind, count in self._by_kind.items()},
+            by_kind=dict(self._by_kind),
             training_usd=sum(known) if known and whole else None,
             roles={
                 role: actual
