@@ -48,7 +48,7 @@ COLUMNS = (
 _OPENING_CHARS = 200
 _MAX_SAFE_INTEGER = 2**53 - 1
 """JavaScript has no greater whole numbers; they become text."""
-_LONG_DIGITS = re.compile(r"\d{16}")
+_LONG_NUMBER = re.compile(r"[:,\[]-?\d{16}")
 
 
 def row_of(trace: Trace, file: int) -> list[Any]:
@@ -98,7 +98,7 @@ def row_of(trace: Trace, file: int) -> list[Any]:
 
 
 def body_json(trace: Trace) -> str:
-    r"""The episode as its page gets it: JSON that is all ASCII, so that `\ud800` stays what it is.
+    """The episode as its page gets it.
 
     Token ids and log-probabilities are left out, which nobody reads and which make most of a
     trace's size; their number and mean stay.
@@ -107,13 +107,10 @@ def body_json(trace: Trace) -> str:
         turn.model_copy(update={"prompt_ids": None, "completion_ids": None, "logprobs": None})
         for turn in trace.turns
     )
-    line = trace.model_copy(update={"turns": turns}).to_json_line()
-    values = json.loads(line)
-    if _LONG_DIGITS.search(line):
-        values = _in_safe_numbers(values)
-    return json.dumps(
-        {"trace": values, "ids": [_ids(turn) for turn in trace.turns]}, separators=(",", ":")
-    )
+    line = trace.model_copy(update={"turns": turns}).to_json_line().rstrip("\n")
+    if _LONG_NUMBER.search(line):
+        line = json.dumps(json.loads(line, parse_int=_safe_number), ensure_ascii=False)
+    return f'{{"trace":{line},"ids":{json.dumps([_ids(turn) for turn in trace.turns])}}}'
 
 
 def conversation_texts(trace: Trace) -> Iterator[str]:
@@ -150,14 +147,9 @@ def _ids(turn: Turn) -> dict[str, Any] | None:
     }
 
 
-def _in_safe_numbers(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) <= _MAX_SAFE_INTEGER else str(value)
-    if isinstance(value, dict):
-        return {key: _in_safe_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_in_safe_numbers(item) for item in value]
-    return value
+def _safe_number(digits: str) -> int | str:
+    value = int(digits)
+    return value if abs(value) <= _MAX_SAFE_INTEGER else digits
 
 
 def _env_id(spec: str) -> str:

@@ -76,9 +76,8 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     shelf: Shelf
     page: bytes
-    protocol_version = "HTTP/1.1"
     timeout = 30.0
-    """Seconds that a connection may be idle."""
+    """Seconds that a request may take to come; a connection is for one."""
 
     def do_GET(self) -> None:
         if not _is_loopback(self.headers.get("Host", "")):

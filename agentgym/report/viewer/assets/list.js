@@ -69,7 +69,7 @@ class ListView {
 
   _build() {
     const filter = (name, label, choices) => el("label.pick", {}, label, el("select", {
-      name, change: (event) => this._pick(name, event.target.value),
+      name, "aria-label": label, change: (event) => this._pick(name, event.target.value),
     }, el("option", { value: "" }, "any"), choices.map(([value, text]) => el("option", { value }, text))));
     this.input = el("input", {
       type: "search", placeholder: "filter: words, reward>0.5, gate:malformed, is:masked …  ( / )",
@@ -163,14 +163,17 @@ class ListView {
     this._draw();
   }
 
+  /** The figures; attempts that a later one supersedes have no part in them. */
   _tell(store) {
-    const scored = this.rows.filter((row) => !row.masked);
-    const solved = scored.filter((row) => row.correct === true).length;
-    const parts = [this.rows.length === store.rows.length
-      ? plural(store.rows.length, "episode")
-      : `${int(this.rows.length)} of ${plural(store.rows.length, "episode")}`];
-    if (this.rows.length) parts.push(`${int(solved)} solved`);
-    if (scored.length < this.rows.length) parts.push(`${int(this.rows.length - scored.length)} without a score`);
+    const counting = this.rows.filter((row) => !row.superseded);
+    const solved = counting.filter((row) => row.correct === true).length;
+    const unscored = counting.filter((row) => row.masked).length;
+    const superseded = this.rows.length - counting.length;
+    const all = store.rows.filter((row) => !row.superseded).length;
+    const parts = [counting.length === all ? plural(all, "episode") : `${int(counting.length)} of ${plural(all, "episode")}`];
+    if (counting.length) parts.push(`${int(solved)} solved`);
+    if (unscored) parts.push(`${int(unscored)} without a score`);
+    if (superseded) parts.push(`${int(superseded)} superseded`);
     if (this.hits && this.searched < store.rows.length) parts.push(`searching: ${share(this.searched, store.rows.length)}`);
     if (store.reading) parts.push("reading …");
     this.count.textContent = parts.join(" · ");
