@@ -83,12 +83,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not _is_loopback(self.headers.get("Host", "")):
             self._send(HTTPStatus.FORBIDDEN, b"this viewer is for localhost only\n", "text/plain")
             return
-        address = urlsplit(self.path)
-        if address.path == "/":
-            self._send(HTTPStatus.OK, self.page, "text/html")
-            return
-        asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
         try:
+            address = urlsplit(self.path)
+            if address.path == "/":
+                self._send(HTTPStatus.OK, self.page, "text/html")
+                return
+            asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
             answer = self._answer(address.path, asked)
         except ValueError:
             self._send(HTTPStatus.BAD_REQUEST, b"that is no number\n", "text/plain")
@@ -134,10 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _is_loopback(host: str) -> bool:
     """Whether a Host header names this machine, at whatever port (one may be forwarded)."""
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
