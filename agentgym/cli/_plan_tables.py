@@ -22,6 +22,8 @@ WIDTH = 100
 """Columns where nobody says how many there are, as in a file."""
 MOST_TURNS = 8
 """Rows of the table of prompt growth."""
+BAR = 20
+"""Characters of the longest bar."""
 
 
 def print_plan(plan: Plan, found: Sensitivity, book: PriceBook, *, every_input: bool) -> None:
@@ -270,12 +272,15 @@ def _sensitivity_table(found: Sensitivity, *, every_input: bool) -> Table:
         "swing",
         "elasticity",
     )
+    table.add_column("", no_wrap=True)
+    most = max((effect.swing for effect in found.effects), default=0.0)
     show = dollars if found.unit == "usd" else amount
     effects = found.effects if every_input else found.effects[:8]
     for effect in effects:
         slope = "" if effect.elasticity is None else f"{effect.elasticity:+.2f}"
         swing = f"{effect.swing / found.base:.1%}" if found.base else ""
-        table.add_row(effect.input, show(effect.low), show(effect.high), swing, slope)
+        bar = "█" * max(1, round(BAR * effect.swing / most))
+        table.add_row(effect.input, show(effect.low), show(effect.high), swing, slope, bar)
     if len(effects) < len(found.effects):
         table.caption = f"{len(found.effects) - len(effects)} more with --sensitivity"
         table.caption_justify = "left"

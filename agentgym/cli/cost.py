@@ -4,6 +4,7 @@ Examples:
   agentgym cost plan
   agentgym cost plan --groups 64 --steps 200 --turns geometric:mean=6,max=20
   agentgym cost plan --workload workload.toml --judge-model GLM-5.1
+  agentgym cost prices
 
 `agentgym cost ACTION --help` explains an action and gives examples.
 """

@@ -7,6 +7,7 @@ is named beside the sum, and never counted as free.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -243,13 +244,16 @@ def _priced(load: Load, book: PriceBook) -> Load:
 
 def _turn_rows(workload: Workload, outcomes: Outcomes) -> Iterator[TurnRow]:
     tokens, factor = workload.tokens, workload.safety_factor
-    so_far = 0.0
-    for turn in range(int(max(outcomes))):
+    ends = sorted(outcomes)
+    so_far, ended = 0.0, 0.0
+    for turn in range(math.ceil(ends[-1])):
+        while ends[0] <= turn:
+            ended += outcomes[ends.pop(0)]
         prompt = factor * prompt_tokens(tokens, turn)
         so_far += prompt
         yield TurnRow(
             turn=turn + 1,
-            reached=min(1.0, sum(chance for turns, chance in outcomes.items() if turns > turn)),
+            reached=max(0.0, 1 - ended),
             prompt=prompt,
             repeated=factor * prompt_tokens(tokens, turn - 1) if turn else 0.0,
             read_so_far=so_far,

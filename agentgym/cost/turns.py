@@ -111,9 +111,21 @@ class LogNormalTurns(Record):
         )
 
 
-def _plain_number(value: Any) -> Any:
-    """`turns = 5` is short for a constant."""
-    return {"turns": value, "kind": "constant"} if isinstance(value, int | float) else value
+def _whole_constant(value: Any) -> Any:
+    """`turns = 5` is short for a constant, and a constant from outside is a whole number.
+
+    Somebody who writes 5.5 means a mean, and a mean alone is what plans go wrong by.
+    """
+    if isinstance(value, int | float):
+        value = {"kind": "constant", "turns": value}
+    if isinstance(value, Mapping) and value.get("kind") == "constant":
+        turns = value.get("turns")
+        if isinstance(turns, float) and not turns.is_integer():
+            raise ValueError(
+                f"no episode takes {turns:g} turns; for a mean of so many give a distribution, "
+                f'such as {{kind = "geometric", mean = {turns:g}, max_turns = …}}'
+            )
+    return value
 
 
 Turns: TypeAlias = Annotated[
@@ -121,7 +133,7 @@ Turns: TypeAlias = Annotated[
         ConstantTurns | HistogramTurns | GeometricTurns | LogNormalTurns,
         Field(discriminator="kind"),
     ],
-    BeforeValidator(_plain_number),
+    BeforeValidator(_whole_constant),
 ]
 """A distribution of the number of turns; a number stands for a constant."""
 

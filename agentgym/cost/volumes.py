@@ -7,12 +7,17 @@ counted is what is paid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import TypeAlias
 
 from agentgym.cost.bill import Volume
 from agentgym.cost.reading import NOTHING, Read, during, prompts, several, transcript
 from agentgym.cost.turns import ConstantTurns, expected
 from agentgym.cost.workload import RoleLoad, Workload
+
+Amounts: TypeAlias = tuple[float, float, float, float]
+"""Calls, input tokens, those of them a cache could hold, and output tokens."""
 
 
 def policy_volume(workload: Workload) -> Volume:
@@ -20,14 +25,9 @@ def policy_volume(workload: Workload) -> Volume:
     load, tokens = workload.policy, workload.tokens
     shared = tokens.setup * (1 - 1 / workload.group_size) if load.shared_setup else 0.0
 
-    def at(turns: float) -> Volume:
+    def at(turns: float) -> Amounts:
         read = prompts(tokens, turns)
-        return Volume(
-            calls=turns,
-            input_tokens=read.tokens,
-            cacheable_tokens=read.repeated + shared,
-            output_tokens=turns * tokens.output,
-        )
+        return turns, read.tokens, read.repeated + shared, turns * tokens.output
 
     return _paid(workload, _over_turns(workload, at), load.paid_twice, load.cache_hit)
 
@@ -38,18 +38,13 @@ def role_volume(workload: Workload, load: RoleLoad) -> Volume:
     A role's own tokens count as the same in every call, so a cache could hold them all.
     """
 
-    def at(turns: float) -> Volume:
+    def at(turns: float) -> Amounts:
         replies = max(0.0, turns - 1)
         calls = load.calls_per_episode + load.calls_per_turn * turns
         calls += load.calls_per_reply * replies
         read = _reads(workload, load, turns)
         own = calls * load.input_tokens
-        return Volume(
-            calls=calls,
-            input_tokens=own + read.tokens,
-            cacheable_tokens=own + read.repeated,
-            output_tokens=calls * load.output_tokens,
-        )
+        return calls, own + read.tokens, own + read.repeated, calls * load.output_tokens
 
     return _paid(workload, _over_turns(workload, at), load.paid_twice, load.cache_hit)
 
@@ -74,10 +69,12 @@ def _reads(workload: Workload, load: RoleLoad, turns: float) -> Read:
     )
 
 
-def _over_turns(workload: Workload, at: Callable[[float], Volume]) -> Volume:
+def _over_turns(workload: Workload, at: Callable[[float], Amounts]) -> Volume:
     """The mean volume over the distribution of turns."""
-    parts = (at(turns).times(chance) for turns, chance in workload.turns.outcomes.items())
-    return sum(parts, Volume())
+    outcomes = workload.turns.outcomes
+    parts = ([chance * one for one in at(turns)] for turns, chance in outcomes.items())
+    calls, read, cacheable, written = map(math.fsum, zip(*parts, strict=True))
+    return Volume(calls=calls, input_tokens=read, cacheable_tokens=cacheable, output_tokens=written)
 
 
 def _paid(workload: Workload, volume: Volume, paid_twice: float, hit: float) -> Volume:

@@ -168,3 +168,25 @@ def test_refusals_are_one_line(agentgym_command, monkeypatch, tmp_path, args, me
     assert (code, out) == (1, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_the_book_in_effect_is_listed(agentgym_command, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    book = tmp_path / "p.toml"
+    book.write_text('"GLM-5.1" = {input = 9, output = 10, as_of = "2026-11", source = "mine"}')
+    code, out, _ = agentgym_command("cost", "prices", "--prices", book)
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]}
+    assert code == 0
+    assert rows["GLM-5.1"] == ["9", "-", "10", "2026-11", "-", str(book)]
+    assert rows["Kimi-K3"] == ["2.85", "0.285", "14.25", "2026-08", "DeepInfra", "shipped"]
+    code, out, _ = agentgym_command("cost", "prices", "zai-org/GLM-4.7-Flash", "--json")
+    assert [row["entry"]["output"] for row in json.loads(out)] == [0.40]
+    code, _, err = agentgym_command("cost", "prices", "foo/bar")
+    assert (code, err.count("\n")) == (1, 1)
+
+
+def test_a_long_tail_of_turns_is_shown_from_both_ends(plan):
+    out = plan("--turns", "geometric:mean=50,max=200")
+    rows = [line.split()[0] for line in out.splitlines() if "%" in line and "," in line]
+    assert {"1", "6", "199", "200"} <= set(rows)
+    assert "7" not in rows

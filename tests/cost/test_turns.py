@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -17,11 +18,12 @@ from agentgym.cost.turns import (
     Turns,
     expected_longest,
     mean_and_sd,
+    turns_of_traces,
 )
 
 means = st.floats(1, 40)
 DISTRIBUTIONS = st.one_of(
-    st.builds(ConstantTurns, turns=st.floats(1, 50)),
+    st.builds(ConstantTurns, turns=st.integers(1, 50)),
     st.builds(
         HistogramTurns,
         counts=st.dictionaries(
@@ -81,6 +83,20 @@ def test_a_number_is_a_constant_and_a_histogram_may_have_keys_as_text():
     assert adapter.validate_python(5) == ConstantTurns(turns=5)
     found = adapter.validate_python({"kind": "histogram", "counts": {"3": 10, "5": 30}})
     assert found.outcomes == {3: 0.25, 5: 0.75}
+
+
+@pytest.mark.parametrize("mean", [5.5, {"kind": "constant", "turns": 5.5}])
+def test_a_mean_is_no_constant(mean):
+    with pytest.raises(ValidationError, match=r"no episode takes 5\.5 turns; .*geometric"):
+        TypeAdapter(Turns).validate_python(mean)
+
+
+def test_turns_of_traces_leave_out_what_something_else_broke():
+    traces = [
+        SimpleNamespace(failure_class=failure, turns=[None] * turns)
+        for failure, turns in [(None, 2), (None, 2), ("policy", 5), ("infra", 1), (None, 0)]
+    ]
+    assert turns_of_traces(traces).counts == {2: 2, 5: 1}
 
 
 @pytest.mark.parametrize(
