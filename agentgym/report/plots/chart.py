@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -67,10 +68,20 @@ class Chart:
     marks: tuple[Mark, ...] = ()
     levels: tuple[tuple[float, str], ...] = ()
     """Values to compare with, such as where an alarm begins, and what each is."""
+    x_range: tuple[float, float] | None = None
+    """What of the x axis is shown, so that the charts of a run can be compared; None fits it."""
     y_range: tuple[float, float] | None = None
     """None fits the values, with 0 in sight unless they are far from it."""
     y_ticks: tuple[tuple[float, str], ...] = ()
     """Where the y axis names rows instead of values."""
+
+
+_PLAIN_NAME = re.compile(r"[ -~]{1,28}")
+
+
+def names_its_rows(chart: Chart) -> bool:
+    """Whether the bars' names are short and plain enough to stand in the plot."""
+    return all(_PLAIN_NAME.fullmatch(name) for name in chart.categories)
 
 
 def shown(value: float | None, unit: Unit) -> str:

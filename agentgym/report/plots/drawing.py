@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import MissingExtraError
-from agentgym.report.plots.chart import MOST_SERIES, Chart, Series, Unit, hover_text
+from agentgym.report.plots.chart import MOST_SERIES, Chart, Series, Unit, hover_text, names_its_rows
 from agentgym.report.plots.palette import (
     ALARM,
     DASHES,
@@ -71,7 +71,7 @@ def draw(chart: Chart, *, alone: bool = False) -> str:
         figure = Figure(figsize=(_WIDTH, height))
         top = 0.24 if chart.marks else 0.12  # inches
         figure.subplots_adjust(
-            left=0.115, right=0.985, top=1 - top / height, bottom=min(0.45, 0.46 / height)
+            left=_left(chart), right=0.985, top=1 - top / height, bottom=min(0.45, 0.46 / height)
         )
         axes = figure.subplots()
         _frame(axes, chart)
@@ -124,6 +124,13 @@ def _settings(key: str) -> Iterator[None]:
         yield
 
 
+def _left(chart: Chart) -> float:
+    """The part of the width that names on the y axis need."""
+    if not chart.categories or not names_its_rows(chart):
+        return 0.115
+    return max(0.115, 0.04 + 0.0135 * max(map(len, chart.categories)))
+
+
 def _frame(axes: Axes, chart: Chart) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -135,7 +142,8 @@ def _frame(axes: Axes, chart: Chart) -> None:
     if chart.kind == "bars":
         axes.xaxis.set_major_formatter(values)
         rows = range(len(chart.categories))
-        axes.set_yticks(rows, [str(row + 1) for row in rows])
+        numbers = [str(row + 1) for row in rows]
+        axes.set_yticks(rows, chart.categories if names_its_rows(chart) else numbers)
         axes.grid(visible=False, axis="y")
         return
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
@@ -258,6 +266,7 @@ def _limits(axes: Axes, chart: Chart) -> None:
         axes.set_xlim(low, high)
         return
     xs = [p.x for series in chart.series for p in series.points] + [m.x for m in chart.marks]
+    xs += chart.x_range or ()
     first, last = min(xs), max(xs)
     room = 0.02 * (last - first) or 0.5
     axes.set_xlim(first - room, last + room)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
 from agentgym.report.plots.palette import themed
+from agentgym.types import printable
 
 _SVG = "http://www.w3.org/2000/svg"
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -60,7 +61,7 @@ def fit_for_page(
     root.set("aria-labelledby", f"{key}-title {key}-about")
     for name, text in (("desc", description), ("title", title)):
         head = ElementTree.Element(name, id=f"{key}-{'title' if name == 'title' else 'about'}")
-        head.text = text
+        head.text = printable(text)
         root.insert(0, head)
     if style is not None:
         sheet = ElementTree.Element("style")
@@ -100,7 +101,7 @@ def _add_titles(root: ElementTree.Element, gid: str, texts: Sequence[str]) -> No
     if len(markers) != len(texts):
         raise AssertionError(f"{gid}: {len(markers)} markers were drawn for {len(texts)} points")
     for marker, text in zip(markers, texts, strict=True):
-        ElementTree.SubElement(marker, "title").text = text
+        ElementTree.SubElement(marker, "title").text = printable(text)
     for shape in group.iter("path"):  # what the marker looks like is said where it is used
         for name in [name for name in shape.attrib if name.startswith("stroke")]:
             del shape.attrib[name]

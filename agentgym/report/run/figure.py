@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentgym.report.plots.chart import Chart, Series, shown
+from agentgym.report.plots.chart import Chart, Series, names_its_rows, shown
 from agentgym.report.plots.drawing import draw
 from agentgym.report.plots.palette import DASHES, MARKERS, SERIES, themed
 from agentgym.report.run.markup import Table, escaped, table_html
@@ -82,10 +82,11 @@ def _legend(chart: Chart) -> str:
         f"<li>{_key(number)}{escaped(series.name)}</li>"
         for number, series in enumerate(chart.series)
     ]
-    items += [
-        f"<li>{number} {escaped(name)}</li>"
-        for number, name in enumerate(chart.categories, start=1)
-    ]
+    if not names_its_rows(chart):
+        items += [
+            f"<li>{number} {escaped(name)}</li>"
+            for number, name in enumerate(chart.categories, start=1)
+        ]
     items += [
         f"<li>{_dashed('4 3', 'muted')}{escaped(name)} at {escaped(shown(value, chart.unit))}</li>"
         for value, name in chart.levels

@@ -87,6 +87,7 @@ def _held_out(make: ChartMaker) -> Iterator[Chart]:
         unit="share",
         y_range=(0.0, 1.0),
         marks=make.marks,
+        x_range=make.x_range,
     )
     reward = make.series("training tasks", "reward/mean") or make.series("training tasks", "reward")
     points = [
@@ -102,6 +103,7 @@ def _held_out(make: ChartMaker) -> Iterator[Chart]:
         ),
         read="Reward up and held-out success not: the reward pays for something else than solving.",
         marks=make.marks,
+        x_range=make.x_range,
     )
 
 
@@ -132,6 +134,7 @@ def group_charts(make: ChartMaker) -> Iterator[Chart]:
         y_range=(0.0, 1.0),
         levels=((make.record.thresholds.no_signal, "alarm no_signal"),),
         marks=make.marks,
+        x_range=make.x_range,
     )
     yield from make.over_steps(
         "groups-why",
@@ -183,4 +186,5 @@ def alarm_chart(make: ChartMaker) -> Iterator[Chart]:
         y_ticks=tuple((float(n), f"A{n}") for n in range(1, len(alarms) + 1)),
         y_range=(len(alarms) + 0.5, 0.5),
         marks=make.marks,
+        x_range=make.x_range,
     )

@@ -28,6 +28,11 @@ class ChartMaker:
             + [Mark(s.step, f"R{n}", "resume") for n, s in enumerate(record.resumes, start=1)]
         )
 
+        steps = record.history.steps
+        scores = record.history.evaluations
+        first = min(steps[0].step, scores[0].step) if scores else steps[0].step
+        self.x_range = (float(first), float(steps[-1].step))
+
     def series(self, name: str, metric: str, *, share: bool = False) -> Series | None:
         """A metric over the steps; None if no step has it."""
         steps, values = self.record.values(metric)
@@ -67,9 +72,10 @@ class ChartMaker:
             return
         zero = [s.name for s in series if hide_zero and not any(p.y for p in s.points)]
         series = [each for each in series if each.name not in zero]
-        about = " ".join(
-            filter(None, (what, self.about(series, share=unit == "share"), _zeros(zero, series)))
-        )
+        counts = [len(self.record.values(metric)[1]) for metric in metrics.values()]
+        fewest = min(count for count in counts if count)
+        said = self.about(series, share=unit == "share", fewest=fewest)
+        about = " ".join(filter(None, (what, said, _zeros(zero, series))))
         parts = [series[i : i + MOST_SERIES] for i in range(0, len(series), MOST_SERIES)] or [[]]
         for number, part in enumerate(parts, start=1):
             several = len(parts) > 1
@@ -81,15 +87,25 @@ class ChartMaker:
                 read=read if number == 1 else "",
                 unit=unit,
                 marks=self.marks,
+                x_range=self.x_range,
                 **more,
             )
 
-    def about(self, series: Sequence[Series], *, share: bool = False) -> str:
-        """What points, line and band are, and on how many things they rest."""
+    def about(
+        self, series: Sequence[Series], *, share: bool = False, fewest: int | None = None
+    ) -> str:
+        """What points, line and band are, and on how many things they rest.
+
+        Args:
+            series: What is drawn.
+            share: Whether they are shares.
+            fewest: Steps that the rarest of the metrics is known of.
+        """
         if not series:
             return ""
         steps = len(self.record.history.steps)
-        counted = f"n = {steps:,} steps{self._episodes()}."
+        rare = f"; some of it in only {fewest} steps" if fewest and fewest < steps else ""
+        counted = f"n = {steps:,} steps{self._episodes()}{rare}."
         if not any(point.low is not None for each in series for point in each.points):
             return f"Points: steps; fewer than {FEWEST}, so there is no band. {counted}"
         points = "means of a few steps" if steps > MOST_POINTS else "steps"

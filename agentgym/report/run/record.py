@@ -7,7 +7,6 @@ that is still going, was killed or was resumed is read as far as it went.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from agentgym.client import public_url
+from agentgym.client import named_secrets, public_url
 from agentgym.errors import TraceError, TrainingError
 from agentgym.redaction import Redactor
 from agentgym.roles import public_kwargs
@@ -154,26 +153,18 @@ def _settings(folder: Path) -> dict[str, Any]:
         return {}
     found = json.loads(text)
     clean = public_kwargs(found)
-    for name in ("policy_servers", "service"):
-        urls = clean.get(name)
+    policy = dict(clean["policy"]) if isinstance(clean.get("policy"), Mapping) else {}
+    for name in ("servers", "service"):
+        urls = policy.get(name)
         if isinstance(urls, str):
-            clean[name] = public_url(urls)
+            policy[name] = public_url(urls)
         elif isinstance(urls, list):
-            clean[name] = [public_url(str(url)) for url in urls]
-    redacted: dict[str, Any] = json.loads(Redactor(_tokens(clean))(json.dumps(clean)))
+            policy[name] = [public_url(str(url)) for url in urls]
+    if policy:
+        clean["policy"] = policy
+    redactor = Redactor(named_secrets(clean))  # TRL's own settings have some, such as `hub_token`
+    redacted: dict[str, Any] = json.loads(redactor(json.dumps(clean)))
     return redacted
-
-
-def _tokens(settings: Mapping[str, Any]) -> list[str]:
-    """TRL's own credentials, such as `hub_token`."""
-    table = settings.get("grpo")
-    if not isinstance(table, Mapping):
-        return []
-    return [
-        value
-        for name, value in table.items()
-        if isinstance(value, str) and re.search(r"token$|key$|secret|password", name)
-    ]
 
 
 def _package(folder: Path) -> str | None:

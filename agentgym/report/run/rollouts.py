@@ -189,8 +189,8 @@ def _episodes(episodes: list[dict[str, Any]], scored: list[dict[str, Any]]) -> I
         "turns",
         "Turns",
         {
-            "episodes": {f"{n} turns": Point(x=0, y=turns[n]) for n in rows},
-            "of them solved": {f"{n} turns": Point(x=0, y=solved[n]) for n in rows},
+            "episodes": {_turns(n): Point(x=0, y=turns[n]) for n in rows},
+            "of them solved": {_turns(n): Point(x=0, y=solved[n]) for n in rows},
         },
         about=f"Episodes by their number of turns; counts, so there is no interval. n = "
         f"{len(episodes)}.",
@@ -212,6 +212,10 @@ def _episodes(episodes: list[dict[str, Any]], scored: list[dict[str, Any]]) -> I
             unit="number",
             read="All in one bar: nothing to tell episodes apart, and nothing to train on.",
         )  # fmt: skip
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 def _spending(summary: Summary) -> Iterator[Chart]:

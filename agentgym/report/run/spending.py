@@ -79,6 +79,7 @@ def _time(make: ChartMaker) -> Iterator[Chart]:
         unit="seconds",
         kind="stack",
         marks=make.marks,
+        x_range=make.x_range,
     )
 
 
@@ -132,4 +133,5 @@ def _dollars(make: ChartMaker) -> Iterator[Chart]:
         read="A role that dominates is where a cheaper model or a shorter prompt pays.",
         unit="dollars",
         marks=make.marks,
+        x_range=make.x_range,
     )

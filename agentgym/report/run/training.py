@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import agentgym
 from agentgym.report.run.episodes import episode_charts, policy_charts
@@ -16,7 +17,7 @@ from agentgym.report.run.record import TrainingRecord
 from agentgym.report.run.spending import spending_charts
 
 _EXPECTED = {
-    "held-out": "held-out evaluations (eval_every)",
+    "held-out": "held-out evaluations (eval.every)",
     "components-": "reward components",
     "groups": "what the groups offer (episodes without groups)",
     "masked": "episodes without a score",
@@ -93,34 +94,41 @@ def _duration(time: timedelta) -> str:
     return f"{seconds:.0f} s"
 
 
+def _in(config: Mapping[str, Any], table: str, name: str) -> Any:
+    """A setting in a table of the run's config; None where the record has none."""
+    found = config.get(table)
+    return found.get(name) if isinstance(found, Mapping) else None
+
+
 def header_facts(record: TrainingRecord) -> Iterator[tuple[str, str]]:
     """What the run is, each with its name."""
     config = record.config
     yield "environment", _text(config.get("env")) + _kwargs(config.get("env_kwargs"))
     yield "policy", _text(config.get("model"))
-    servers = config.get("policy_servers")
+    servers = _in(config, "policy", "servers")
     yield "sampled by", ", ".join(servers) if servers else ("" if not config else "vLLM, colocated")
     if config:
-        algorithm = _text(config.get("algorithm")) or "TRL's GRPO"
+        algorithm = _text(_in(config, "objective", "algorithm")) or "TRL's GRPO"
         yield (
             "algorithm",
             (
                 f"{algorithm}, learning rate {config.get('learning_rate')}, temperature "
-                f"{config.get('temperature')}, seed {config.get('seed')}"
+                f"{_in(config, 'sampling', 'temperature')}, seed {config.get('seed')}"
             ),
         )
         yield (
             "a step",
             (f"{config.get('tasks_per_step')} tasks × {config.get('group_size')} episodes"),
         )
-        evaluations = config.get("eval_every")
+        evaluations = _in(config, "eval", "every")
         yield (
             "held-out",
             (
                 "none"
                 if not evaluations
                 else f"every {evaluations} steps, "
-                f"{config.get('eval_tasks')} tasks × {config.get('eval_samples')} episodes at most"
+                f"{_in(config, 'eval', 'tasks')} tasks × {_in(config, 'eval', 'samples')} "
+                "episodes at most"
             ),
         )
     yield "versions", _versions(record)

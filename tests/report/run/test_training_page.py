@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from parsed import Element, assert_inert, parse
+from saved_runs import COLLAPSES, LEARNS, save
+from synthetic_runs import HEALTHY, SICK, flat
+
+from agentgym.errors import TrainingError
+from agentgym.report.plots.chart import Chart
+from agentgym.report.run import report_page
+from agentgym.report.run.figure import data_table
+from agentgym.report.run.making import ChartMaker
+from agentgym.report.run.page import Page
+from agentgym.report.run.record import read_training
+from agentgym.report.run.training import header_facts, status_of, training_page
+from agentgym.train.metrics import expected_without_signal
+from agentgym.train.monitors import Alarm, AlarmBook
+
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def learns() -> Element:
+    report = report_page(LEARNS, now=NOW, refresh_s=10)
+    assert report.over
+    return parse(report.html)
+
+
+@pytest.fixture(scope="module")
+def collapses() -> Element:
+    return parse(report_page(COLLAPSES, now=NOW).html)
+
+
+def figure(page: Element, key: str) -> Element:
+    (found,) = page.all("figure", id=f"fig-{key}")
+    return found
+
+
+def rows(fig: Element) -> list[list[str]]:
+    """The data table of a figure, its header first."""
+    (table,) = fig.all("table")
+    return [[cell.text for cell in row.all("th") + row.all("td")] for row in table.all("tr")]
+
+
+def page_of(out: Path) -> Page:
+    """What a run's page is to say, before it is drawn."""
+    return training_page(read_training(out, now=NOW))
+
+
+def chart(page: Page, key: str) -> Chart:
+    (found,) = [each for s in page.sections for each in s.charts if each.key == key]
+    return found
+
+
+def table(page: Page, key: str) -> list[list[str]]:
+    """A chart's figures, the header first."""
+    found = data_table(chart(page, key))
+    return [list(found.header), *map(list, found.rows)]
+
+
+def test_a_real_run_has_every_chart(learns: Element) -> None:
+    keys = [f.attributes["id"].removeprefix("fig-") for f in learns.all("figure")]
+    assert keys == [
+        "held-out", "held-out-reward", "reward", "components-1", "components-2", "gates",
+        "completion", "groups", "groups-why", "turns", "caps", "malformed", "masked",
+        "masked-other", "entropy", "length", "logprob-gap", "ratio", "staleness", "gradient",
+        "loss", "time", "speed", "prefix-cache", "tokens-in", "tokens-out", "dollars",
+    ]  # fmt: skip
+    assert "Not in the files" not in learns.text
+
+
+def test_page_is_inert_and_every_plot_has_its_figures(learns: Element) -> None:
+    assert_inert(learns)
+    for fig in learns.all("figure"):
+        if fig.all("svg", role="img"):
+            assert fig.all("table")
+            assert fig.all("svg", role="img")[0].children[1].tag == "desc"
+            assert "n = 24 steps" in fig.all("figcaption")[0].text
+        else:
+            assert "Nothing to draw" in fig.text or "without a known price" in fig.text
+
+
+def test_the_policy_of_the_page_allows_no_script_and_no_connection(learns: Element) -> None:
+    (policy,) = learns.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    assert "default-src 'none'" in policy.attributes["content"]
+    assert "script-src 'none'" in policy.attributes["content"]
+    assert "unsafe" not in policy.attributes["content"]
+
+
+def test_figures_are_those_of_the_files(learns: Element) -> None:
+    lines = [json.loads(line) for line in (LEARNS / "metrics.jsonl").read_text().splitlines()]
+    (header, *data) = rows(figure(learns, "completion"))
+    assert header[0] == "training step"
+    column = header.index("correct: the task is solved")
+    assert [row[column] for row in data] == [f"{v['agentgym/correct']:.1%}" for v in lines]
+    scores = [json.loads(line) for line in (LEARNS / "evaluations.jsonl").read_text().splitlines()]
+    held_out = {row[0]: row for row in rows(figure(learns, "held-out"))[1:]}
+    for score in scores:
+        ends = [f"{score[name]:.1%}" for name in ("success", "low", "high")]
+        assert held_out[str(score["step"])][1:4] == ends
+
+
+def test_bands_are_intervals_of_neighbouring_steps(learns: Element) -> None:
+    header, *data = rows(figure(learns, "reward"))
+    assert header == ["training step", "reward", "mean of neighbours", "95 % from", "to"]
+    assert all(float(row[3]) < float(row[2]) < float(row[4]) for row in data)
+    said = figure(learns, "reward").all("figcaption")[0].text
+    assert "mean of up to 11 neighbouring steps" in said
+    assert "95 % t interval" in said
+
+
+def test_header_says_what_the_run_is_and_what_was_resumed(learns: Element) -> None:
+    (header,) = learns.all("header")
+    for text in (
+        "Training run learns", "Finished:", "24 of 24 steps", "agentgym/WebShop-v0",
+        "difficulty='tiny'", "agentgym/train/tiny/weights", "16 tasks × 8 episodes", "trl 1.16.0",
+        "every 6 steps", "R1 resumed", "after step 12", "changed: steps: 12 → 24",
+    ):  # fmt: skip
+        assert text in header.text
+    marks = {text.text for text in figure(learns, "reward").all("text")}
+    assert "R1" in marks
+
+
+def test_alarms_stand_on_the_time_line_with_cause_and_first_change(collapses: Element) -> None:
+    items = collapses.all("ul", **{"class": "alarms"})[0].all("li")
+    alarms = [json.loads(line) for line in (COLLAPSES / "alarms.jsonl").read_text().splitlines()]
+    assert len(items) == len(alarms) == 5
+    for number, (item, alarm) in enumerate(zip(items, alarms, strict=True), start=1):
+        assert f"A{number} {alarm['name']}" in item.text
+        assert f"at step {alarm['step']}" in item.text
+        for part in ("seen", "cause", "change"):
+            assert alarm[part] in item.text
+    assert rows(figure(collapses, "alarm-times"))[1] == ["7", "A1"]
+    marks = {text.text for text in figure(collapses, "reward").all("text")}
+    assert {"A1", "A2", "A3", "A4", "A5"} <= marks
+
+
+def test_an_alarm_that_is_over_says_so(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=6)
+    AlarmBook(out / "alarms.jsonl").add(
+        [Alarm(name="masked", step=2, seen="s", cause="c", change="x")]
+    )
+    (item,) = page_of(out).sections[0].items
+    assert item.where == "at step 2, not at the end"
+    assert item.over
+
+
+def test_groups_are_held_against_the_prediction(learns: Element, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (LEARNS / "metrics.jsonl").read_text().splitlines()]
+    header, *data = rows(figure(learns, "groups"))
+    seen, predicted = header.index("seen"), header.index("predicted from the mean: p^G + (1-p)^G")
+    for row, line in zip(data, lines, strict=True):
+        assert row[seen] == f"{line['agentgym/groups_equal']:.1%}"
+        if line["agentgym/masked"] == 0:
+            p = line["agentgym/correct"]
+            assert row[predicted] == f"{expected_without_signal(p, 8):.1%}"
+    later = save(tmp_path / "x", replace(HEALTHY, tasks=40), steps=8)
+    assert "predicted task by task" in table(page_of(later), "groups")[0]
+
+
+def test_classes_of_failures_are_told_apart_and_zeros_are_only_named(tmp_path: Path) -> None:
+    sick = replace(HEALTHY, masked=flat(0.2), masked_by="judge")
+    masked = chart(page_of(save(tmp_path / "x", sick, steps=6)), "masked")
+    assert [series.name for series in masked.series] == ["all", "judge"]
+    assert "Always 0: simulator, environment, infrastructure." in masked.about
+    assert masked.levels == ((0.05, "alarm masked"),)
+
+
+def test_dollars_add_up_and_no_price_is_not_no_cost(tmp_path: Path, learns: Element) -> None:
+    usage = {
+        "agentgym/usage/judge/tokens_in": 100, "agentgym/usage/judge/tokens_out": 10,
+        "agentgym/usage/judge/usd": 0.25,
+    }  # fmt: skip
+    page = page_of(save(tmp_path / "x", HEALTHY, steps=4, **usage))
+    # The synthetic run's own roles have neither tokens nor prices; the judge has both.
+    spent = [row[1] for row in table(page, "dollars")[1:]]
+    assert spent == ["$0.2500", "$0.5000", "$0.7500", "$1.00"]
+    (whole,) = page.sections[-1].tables
+    assert ("judge", "400", "40", "$1.0000") in whole.rows
+    assert not figure(learns, "dollars").all("svg")
+    assert "without a known price, in no sum: policy" in figure(learns, "dollars").text
+    assert "price unknown" in learns.all("section", id="spending")[0].all("table")[0].text
+
+
+def test_time_is_split_and_adds_up_to_the_step(learns: Element) -> None:
+    lines = [json.loads(line) for line in (LEARNS / "metrics.jsonl").read_text().splitlines()]
+    header, *data = rows(figure(learns, "time"))
+    assert header == ["training step", "rollout", "judge", "sync", "update"]
+    for row, line in zip(data, lines, strict=True):
+        whole = sum(float(cell.removesuffix(" s")) for cell in row[1:])
+        assert whole == pytest.approx(line["agentgym/time_s/step"], rel=1e-4)
+
+
+def test_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    assert report_page(out, now=NOW).html == report_page(out, now=NOW).html
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> $\\frac{ \u202e\x1b[31m\ud800"
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    out = save(
+        tmp_path / "x", replace(HEALTHY, gate=flat(0.9)), steps=6, eval_every=3,
+        **{f"agentgym/components/{HOSTILE}": 0.5, f"agentgym/gates/{HOSTILE}": 1.0,
+           f"agentgym/usage/{HOSTILE}/tokens_in": 7, f"agentgym/usage/{HOSTILE}/usd": 0.1},
+    )  # fmt: skip
+    config = {"env": HOSTILE, "model": HOSTILE, "env_kwargs": {HOSTILE: HOSTILE}, "steps": 9}
+    (out / "train.json").write_text(json.dumps(config))
+    named = out.rename(tmp_path / "<script>alert(3)</script>".replace("/", "∕"))
+    html = report_page(named, now=NOW).html
+    page = parse(html)
+    assert_inert(page)
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert "\x1b" not in html
+    assert html.count("&lt;script&gt;alert(1)") > 8
+    html.encode()
+
+
+def test_secrets_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "key-of-the-environment")
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    config = {
+        "env": "e", "model": "m", "steps": 3, "grpo": {"hub_token": "token-of-the-hub-1"},
+        "policy": {"servers": ["http://user:pass1234@gpu:8000"]},
+        "env_kwargs": {"note": "key-of-the-environment",
+                       "judge": {"base_url": "http://j", "model": "j", "api_key": "k-123456789"}},
+    }  # fmt: skip
+    (out / "train.json").write_text(json.dumps(config))
+    page = page_of(out)
+    said = page.settings + repr(page.facts)
+    for secret in ("token-of-the-hub-1", "pass1234", "key-of-the-environment", "k-123456789"):
+        assert secret not in said
+    assert "http://gpu:8000" in said
+
+
+@pytest.mark.parametrize(("quiet", "word"), [(5.0, "Going:"), (7200.0, "Killed or stopped:")])
+def test_a_run_that_is_not_over_is_shown_as_far_as_it_went(
+    tmp_path: Path, quiet: float, word: str
+) -> None:
+    out = tmp_path / "x"
+    shutil.copytree(LEARNS, out)
+    lines = (LEARNS / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(lines[:7]) + lines[7][:100])  # torn by a kill
+    written = (out / "metrics.jsonl").stat().st_mtime
+    now = datetime.fromtimestamp(written, UTC) + timedelta(seconds=quiet)
+    page = training_page(read_training(out, now=now))
+    assert page.status[0] == word
+    assert page.status[1].startswith("7 of 24 steps")
+    assert "1 line(s) of metrics.jsonl could not be read" in page.notes[0]
+    assert len(table(page, "reward")) == 8
+
+
+def test_a_run_that_goes_on_refreshes_its_page(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=1)
+    (out / "train.json").write_text(json.dumps({"steps": 9}))
+    report = report_page(out, now=NOW, refresh_s=10)
+    assert not report.over
+    (refresh,) = parse(report.html).all("meta", **{"http-equiv": "refresh"})
+    assert refresh.attributes["content"] == "10"
+
+
+def test_a_run_that_is_over_does_not(learns: Element) -> None:
+    assert not learns.all("meta", **{"http-equiv": "refresh"})
+
+
+def test_a_run_that_an_alarm_ended_says_so(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", SICK["masked"], steps=5)
+    (out / "train.json").write_text(json.dumps({"steps": 50, "stop_on": ["masked"]}))
+    record = read_training(out, now=NOW)
+    assert [alarm.name for alarm in record.alarms] == ["masked"]
+    assert status_of(record)[0] == "Stopped by an alarm:"
+
+
+def test_one_step_is_shown_without_bands(tmp_path: Path) -> None:
+    page = page_of(save(tmp_path / "x", HEALTHY, steps=1))
+    assert table(page, "reward")[0] == ["training step", "reward"]
+    assert "fewer than 3, so there is no band" in chart(page, "reward").about
+    assert "too few steps to tell" in page.sections[0].intro
+    assert "held-out evaluations (eval.every)" in page.missing
+
+
+def test_a_long_run_stays_readable(tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    out.mkdir()
+    with (out / "metrics.jsonl").open("w") as file:
+        for step in range(1, 601):
+            file.write(json.dumps({"step": step, "reward": step / 600, "grad_norm": 0.5}) + "\n")
+    page = page_of(out)
+    assert 100 < len(table(page, "reward")) < 160
+    assert "Points: means of a few steps" in chart(page, "reward").about
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda out: (out / "train.json").write_text("{}"), "no step is done yet"),
+        (lambda out: (out / "train.json").write_text("{"), "can't read the settings"),
+        (lambda out: (out / "metrics.jsonl").write_text(""), "has no steps of a training run"),
+        (
+            lambda out: (out / "metrics.jsonl").write_text('{"step": 1, "accuracy": 0.5}\n'),
+            "1 steps and no metric of TRL's or agentgym's",
+        ),
+        (lambda out: (out / "metrics.jsonl").write_text('{"epoch": 1}\n["x"]\n'), "has no steps"),
+    ],
+)
+def test_what_is_no_run_is_one_clear_line(
+    tmp_path: Path, make: Callable[[Path], object], error: str
+) -> None:
+    make(tmp_path)
+    with pytest.raises(TrainingError, match=error) as caught:
+        report_page(tmp_path, now=NOW)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_missing_steps_are_told(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=6)
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(lines[:2] + lines[4:]))
+    page = training_page(read_training(out, now=NOW))
+    assert any("2 of the steps up to 6 are not in the files" in note for note in page.notes)
+    assert any("no train.json" in note for note in page.notes)
+
+
+def test_series_that_few_steps_have_say_so() -> None:
+    record = read_training(COLLAPSES, now=NOW)
+    make = ChartMaker(record)
+    charts = list(
+        make.over_steps("x", "X", {"a": "components/r_att", "b": "reward/mean"}, what="About.")
+    )
+    assert "some of it in only 3 steps" in charts[0].about
+
+
+def test_a_resume_with_other_versions_says_which(tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    shutil.copytree(LEARNS, out)
+    starts = [json.loads(line) for line in (out / "starts.jsonl").read_text().splitlines()]
+    starts[1]["versions"]["trl"] = "1.17.0"
+    (out / "starts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in starts))
+    facts = dict(header_facts(read_training(out, now=NOW)))
+    assert "trl 1.16.0 → 1.17.0" in facts["R1 resumed"]
+    assert "trl 1.17.0" in facts["versions"]
+
+
+def test_reading_a_run_loads_no_training_stack() -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom agentgym.report.run import report_page\n"
+        f"report_page(Path({str(LEARNS)!r}))\n"
+        "print(*{'torch', 'trl', 'vllm', 'transformers', 'ray'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_usage_of_a_role_named_with_slashes_is_whole(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3, **{"agentgym/usage/a/b/tokens_in": 5})
+    assert "a/b" in table(page_of(out), "tokens-in")[0]
