@@ -198,14 +198,18 @@ class EvaluationResult(Record):
         columns = [
             _opened(_json(column.model_dump(mode="json", exclude={"attempts"})))
             + '"attempts": [\n'
-            + ",\n".join(
-                _json(attempt.model_dump(mode="json", exclude_defaults=True))
-                for attempt in column.attempts
-            )
+            + ",\n".join(_row(attempt) for attempt in column.attempts)
             + "\n]}"
             for column in self.columns
         ]
         return _opened(head) + '"columns": [\n' + ",\n".join(columns) + "\n]}\n"
+
+
+def _row(attempt: Attempt) -> str:
+    try:
+        return attempt.model_dump_json(exclude_defaults=True)
+    except ValueError:  # pydantic-core's: lone surrogates; the slow way takes all
+        return _json(attempt.model_dump(exclude_defaults=True))
 
 
 def _json(value: Any, *, indent: int | None = None) -> str:
@@ -259,6 +263,12 @@ def read_result(path: str | os.PathLike[str]) -> EvaluationResult:
 
 
 def _parsed(text: str, where: str) -> EvaluationResult:
+    try:
+        result = EvaluationResult.model_validate_json(text)
+        if {"kind", "schema_version"} <= result.model_fields_set:
+            return result
+    except ValidationError:
+        pass  # read the careful way, which says what is wrong and takes any text
     if not text.strip():
         raise DataError(f"{where} is empty")
     try:

@@ -41,7 +41,7 @@ def test_a_row_is_a_line(tmp_path):
     rows = [line for line in path.read_text().splitlines() if line.startswith('{"task_id"')]
     assert len(rows) == 4
     assert json.loads(rows[2]) == {
-        "task_id": "c", "failure_class": "infra", "error": "EndpointError: gone"
+        "task_id":"c", "failure_class": "infra", "error": "EndpointError: gone"
     }  # fmt: skip
 
 
@@ -91,12 +91,12 @@ def test_another_schema_version_is_refused_with_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('"task_id": "b"', '"task_id": "x"', "none of the tasks"),
-        ('"task_id": "b"', '"task_id": "a"', "two attempts with sample 0"),
+        ('"task_id":"b"', '"task_id":"x"', "none of the tasks"),
+        ('"task_id":"b"', '"task_id":"a"', "two attempts with sample 0"),
         ('"theirs"', '"ours"', "two columns are called 'ours'"),
-        ('"turns": 3', '"turns": -3', "columns.0.attempts.0.turns"),
-        ('"turns": 3', '"trns": 3', "columns.0.attempts.0.trns"),
-        ('"seconds": 1.5', '"seconds": NaN', "no JSON"),
+        ('"turns":3', '"turns":-3', "columns.0.attempts.0.turns"),
+        ('"turns":3', '"trns": 3', "columns.0.attempts.0.trns"),
+        ('"seconds":1.5', '"seconds":NaN', "no JSON"),
     ],
 )
 def test_a_result_that_contradicts_itself_is_refused(tmp_path, old, new, complaint):
