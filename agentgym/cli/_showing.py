@@ -106,7 +106,7 @@ def _named(folder: TraceFolder, traces: Iterator[Trace], name: str) -> Trace:
     found = next(iter(begins.values()), of_task)
     if found is None:
         raise ConfigError(
-            f"none of {count} episodes has the trace id or task {printable(name)!r}; "
+            f"none of {count} episodes has the trace id or task {name!r}; "
             "`agentgym view` lists them"
         )
     return found
