@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from pydantic import Field
 
 from agentgym.errors import ConfigError, DataError
 from agentgym.evaluate.result import Attempt, Column, ColumnKind, EvaluationResult
-from agentgym.statistics import Estimate, mean_estimate, pass_at_k, pass_hat_k, share_estimate
+from agentgym.statistics import (
+    Estimate,
+    bounded_estimate,
+    mean_estimate,
+    pass_at_k,
+    pass_hat_k,
+    share_estimate,
+)
 from agentgym.types import Finite, Record, Usage
 
 MAX_UNSCORED = 0.05
@@ -194,13 +201,14 @@ def figures_of(result: EvaluationResult, *, ks: Sequence[int] | None = None) -> 
     columns = [column for column in result.columns if column.attempts]
     if not columns:
         raise DataError("the evaluation holds no episode")
+    bins = _turn_bins({a.turns for column in columns for a in column.attempts if a.scored})
     return EvaluationFigures(
         env_id=result.env_id,
         split=result.split,
         external_score=result.external_score,
         n_tasks=len(result.tasks),
         samples=most,
-        columns=tuple(_column_figures(result, column, chosen) for column in columns),
+        columns=tuple(_column_figures(result, column, chosen, bins) for column in columns),
     )
 
 
@@ -230,7 +238,9 @@ def solved(attempt: Attempt) -> bool:
     return attempt.correct is True
 
 
-def _column_figures(result: EvaluationResult, column: Column, ks: Sequence[int]) -> ColumnFigures:
+def _column_figures(
+    result: EvaluationResult, column: Column, ks: Sequence[int], bins: Sequence[range]
+) -> ColumnFigures:
     attempts = column.attempts
     scored = [attempt for attempt in attempts if attempt.scored]
     broken = [attempt for attempt in attempts if not attempt.scored]
@@ -252,7 +262,7 @@ def _column_figures(result: EvaluationResult, column: Column, ks: Sequence[int])
         errors=dict(Counter(attempt.failure_class or "unknown" for attempt in broken)),
         error_reasons=dict(reasons.most_common(_REASONS)),
         success=success,
-        score=_mean(scored, lambda attempt: attempt.external),
+        score=_mean(scored, lambda attempt: attempt.external, unit=True),
         reward=_mean(attempts, lambda attempt: attempt.reward),
         completion=share_of(attempts, lambda attempt: attempt.completed),
         completed_wrong=sum(a.completed and not solved(a) for a in scored),
@@ -261,7 +271,7 @@ def _column_figures(result: EvaluationResult, column: Column, ks: Sequence[int])
         truncations=dict(Counter(a.truncation_reason for a in scored if a.truncation_reason)),
         passes=tuple(_passes(attempts, k) for k in ks),
         families=_families(result, attempts),
-        by_turns=tuple(_by_turns(scored)),
+        by_turns=tuple(_by_turns(scored, bins)),
         gates=_gates(attempts),
         turns=_mean(scored, lambda attempt: float(attempt.turns)),
         usage=usage,
@@ -279,11 +289,17 @@ def _default_ks(samples: int) -> list[int]:
     return sorted({*powers, samples})
 
 
-def _mean(attempts: Iterable[Attempt], value: Callable[[Attempt], float | None]) -> Estimate | None:
+def _mean(
+    attempts: Iterable[Attempt], value: Callable[[Attempt], float | None], *, unit: bool = False
+) -> Estimate | None:
+    """A mean over the attempts that have the value; `unit` if it is a share where it can be one."""
     pairs = [(found, a.task_id) for a in attempts if (found := value(a)) is not None]
     if not pairs:
         return None
-    return mean_estimate([found for found, _ in pairs], [task for _, task in pairs])
+    values, tasks = [found for found, _ in pairs], [task for _, task in pairs]
+    if unit and all(0 <= found <= 1 for found in values):
+        return bounded_estimate(values, tasks, most=len(values))
+    return mean_estimate(values, tasks)
 
 
 def _passes(attempts: Sequence[Attempt], k: int) -> Passes:
@@ -332,19 +348,20 @@ def _families(result: EvaluationResult, attempts: Sequence[Attempt]) -> dict[str
     }
 
 
-def _by_turns(scored: Sequence[Attempt]) -> Iterable[TurnBin]:
-    counts = sorted({attempt.turns for attempt in scored})
-    if not counts:
-        return
-    width = 1
-    if len(counts) > _TURN_BINS:
-        width = math.ceil((counts[-1] - counts[0] + 1) / _TURN_BINS)
-    bins: dict[int, list[Attempt]] = defaultdict(list)
-    for attempt in scored:
-        bins[(attempt.turns - counts[0]) // width].append(attempt)
-    for index, theirs in sorted(bins.items()):
-        low = counts[0] + index * width
-        yield TurnBin(low=low, high=low + width - 1, success=share_of(theirs, solved))
+def _turn_bins(counts: Collection[int]) -> list[range]:
+    """One bin per number of turns, or a few of equal width, the same for every column."""
+    if len(counts) <= _TURN_BINS:
+        return [range(count, count + 1) for count in sorted(counts)]
+    first, last = min(counts), max(counts)
+    width = math.ceil((last - first + 1) / _TURN_BINS)
+    return [range(low, low + width) for low in range(first, last + 1, width)]
+
+
+def _by_turns(scored: Sequence[Attempt], bins: Sequence[range]) -> Iterable[TurnBin]:
+    for each in bins:
+        theirs = [attempt for attempt in scored if attempt.turns in each]
+        if theirs:
+            yield TurnBin(low=each[0], high=each[-1], success=share_of(theirs, solved))
 
 
 def _usage(attempts: Iterable[Attempt]) -> dict[str, Usage]:

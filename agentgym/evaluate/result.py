@@ -193,8 +193,11 @@ class EvaluationResult(Record):
         raise DataError(f"no column {name!r}; the columns are {names}")
 
     def to_json(self) -> str:
-        """The file's text: one line per attempt, so that differences can be read."""
-        head = _json(self.model_dump(mode="json", exclude={"columns"}), indent=1)
+        """The file's text: one line per task and attempt, so that differences can be read."""
+        head = self.model_dump(mode="json", exclude={"columns", "tasks"})
+        tasks = [
+            f"{_json(task)}: {_json(facts.model_dump())}" for task, facts in self.tasks.items()
+        ]
         columns = [
             _opened(_json(column.model_dump(mode="json", exclude={"attempts"})))
             + '"attempts": [\n'
@@ -202,7 +205,14 @@ class EvaluationResult(Record):
             + "\n]}"
             for column in self.columns
         ]
-        return _opened(head) + '"columns": [\n' + ",\n".join(columns) + "\n]}\n"
+        return (
+            _opened(_json(head, indent=1))
+            + '"tasks": {\n'
+            + ",\n".join(tasks)
+            + '\n},\n"columns": [\n'
+            + ",\n".join(columns)
+            + "\n]}\n"
+        )
 
 
 def _row(attempt: Attempt) -> str:

@@ -39,11 +39,9 @@ def tables_of(figures: EvaluationFigures) -> list[Table]:
     tables = [
         _main(figures),
         _spending(columns),
-        _by_name(columns, "Success by task family", lambda c: _family_cells(c)),
-        _by_name(columns, "Success by number of turns", lambda c: _turn_cells(c)),
-        _by_name(
-            columns, "Gates that tripped", lambda c: {n: share(s) for n, s in c.gates.items()}
-        ),
+        _by_name(columns, "Success by task family", _family_cells),
+        _by_turns(columns),
+        _by_name(columns, "Gates that tripped", _gate_cells),
     ]
     return [table for table in tables if table.rows]
 
@@ -76,6 +74,8 @@ def number(estimate: Estimate | None, *, digits: int = 3) -> str:
         return "-"
     if math.isinf(estimate.stderr):
         return f"{estimate.mean:.{digits}f} (one task)"
+    if estimate.low == estimate.high:
+        return f"{estimate.mean:.{digits}f} (all alike)"
     return f"{estimate.mean:.{digits}f} ({estimate.low:.{digits}f} to {estimate.high:.{digits}f})"
 
 
@@ -190,13 +190,25 @@ def _gate_cells(column: ColumnFigures) -> dict[str, str]:
     return {name: share(found) for name, found in column.gates.items()}
 
 
-def _turn_cells(column: ColumnFigures) -> dict[str, str]:
-    return {
-        f"{b.low}" if b.low == b.high else f"{b.low} to {b.high}": (
-            f"{100 * b.success.of_all.mean:.1f}% of {b.success.n_total}"
+def _by_turns(columns: Sequence[ColumnFigures]) -> Table:
+    found = [{(b.low, b.high): b.success for b in column.by_turns} for column in columns]
+    rows = [
+        (
+            f"{low}" if low == high else f"{low} to {high}",
+            *(_share_of_n(successes.get((low, high))) for successes in found),
         )
-        for b in column.by_turns
-    }
+        for low, high in sorted({ends for successes in found for ends in successes})
+    ]
+    return Table(
+        title="Success by number of turns",
+        header=("", *(printable(column.name) for column in columns)),
+        rows=tuple(rows),
+        note="Of the scored episodes that took so many turns.",
+    )
+
+
+def _share_of_n(success: Share | None) -> str:
+    return "-" if success is None else f"{100 * success.of_all.mean:.1f}% of {success.n_total}"
 
 
 def _errors(column: ColumnFigures) -> str:

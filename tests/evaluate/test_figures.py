@@ -120,6 +120,16 @@ def test_by_turns_each_count_or_a_few_bins():
     assert sum(b.success.n_total for b in found.by_turns) == 40
 
 
+def test_turns_are_binned_alike_for_all_systems():
+    quick = column("quick", [attempt(f"t{n}", True, turns=n % 3 + 1) for n in range(9)])
+    slow = column("slow", [attempt(f"t{n}", n < 4, turns=10 * n + 9) for n in range(9)])
+    figures = figures_of(result(slow, quick))
+    table = next(t for t in tables_of(figures) if "turns" in t.title)
+    assert table.rows[0] == ("1 to 12", "100.0% of 1", "100.0% of 9")
+    assert [row[2] for row in table.rows[1:]] == ["-"] * (len(table.rows) - 1)
+    assert sum(int(row[1].split()[-1]) for row in table.rows if row[1] != "-") == 9
+
+
 def test_gates_cost_and_time():
     def spent(dollars):
         return {"policy": Usage(prompt_tokens=5, completion_tokens=2, cost_usd=dollars)}
@@ -175,12 +185,27 @@ def test_tables_show_both_denominators_and_survive_hostile_names():
 
 
 def test_one_task_has_a_mean_and_no_interval():
-    (found,) = of(played("ours", {"a": [True, False]}))
-    assert math.isinf(found.score.high)
-    rows = {row[0].strip(): row[1] for row in tables_of(figures_of(result(h07())))[0].rows}
-    assert "to" in rows["score (test/exact)"]
-    one = tables_of(figures_of(result(played("ours", {"a": [True, False]}))))[0]
-    assert ("score (test/exact)", "0.500 (one task)") in one.rows
+    rows = [attempt("a", True, reward=1.0), attempt("a", False, 1, reward=0.0)]
+    (found,) = of(column("ours", rows))
+    assert math.isinf(found.reward.high)
+    table = tables_of(figures_of(result(column("ours", rows))))[0]
+    assert ("training reward", "0.500 (one task)") in table.rows
+
+
+def test_values_that_all_agree_have_no_interval_of_no_width():
+    rows = [attempt(task, True, turns=3, reward=0.5) for task in "abcd"]
+    (found,) = of(column("ours", rows))
+    # A score from 0 to 1 is a share: of 4 independent draws, z² / (n + z²) is left open.
+    assert found.score.low == pytest.approx(4 / (4 + 3.8415), abs=1e-4)
+    table = tables_of(figures_of(result(column("ours", rows))))[0]
+    assert ("training reward", "0.500 (all alike)") in table.rows
+    assert ("turns", "3.0 (all alike)") in table.rows
+
+
+def test_a_score_beyond_one_is_a_mean_like_any_other():
+    rows = [attempt("a", True, external=3.0), attempt("b", False, external=1.0)]
+    (found,) = of(column("ours", rows))
+    assert (found.score.mean, found.score.stderr) == (2.0, 1.0)
 
 
 def test_figures_are_strict_json():
