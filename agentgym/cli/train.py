@@ -8,6 +8,7 @@ Examples:
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --config train_webshop.toml
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --out runs/x --set steps=200 \
       --set grpo.beta=0.01
+  agentgym train --set help
   agentgym train --out runs/x --resume
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --print-server-command
   agentgym train --env agentgym/WebShop-v0 --model PATH-OR-ID --policy-server http://gpu1:8000 \
@@ -33,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="one setting, such as steps=20 or grpo.beta=0.04; may be repeated",
+        help="one setting, such as steps=20, eval.every=10 or grpo.beta=0.04; may be repeated; "
+        "`--set help` lists all",
     )
     parser.add_argument(
         "--out",
@@ -83,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; returns 0 when the run came to its end."""
+    if "help" in args.settings:
+        from agentgym.train.config_help import settings_help
+
+        print(settings_help())
+        return 0
     # vLLM says a dozen lines about itself at start-up, and reads this when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
@@ -92,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     require_training_stack()
     from agentgym.errors import ConfigError
     from agentgym.rollout.source import EnvSource
-    from agentgym.train.config import load_config
+    from agentgym.train.config_reading import load_config
     from agentgym.train.files import CONFIG_FILE
 
     if args.resume and args.out is None:
@@ -112,10 +119,12 @@ def run(args: argparse.Namespace) -> int:
         env=args.env,
         model=args.model,
         out=args.out,
-        policy_servers=args.policy_servers,
-        sync=args.sync,
-        sync_folder=args.sync_folder,
-        service=args.service,
+        **{
+            "policy.servers": args.policy_servers,
+            "policy.sync": args.sync,
+            "policy.sync_folder": args.sync_folder,
+            "policy.service": args.service,
+        },
     )
     if args.print_server_command:
         from agentgym.train.served_setup import command_for_servers

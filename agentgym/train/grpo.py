@@ -134,7 +134,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     args = grpo_config(config)
     check_trackers(args.report_to)
     tokenizer, model_context = load_tokenizer(config.model)
-    context = config.max_context or min(model_context, DEFAULT_CONTEXT)
+    context = config.sampling.max_context or min(model_context, DEFAULT_CONTEXT)
     if context > model_context:
         raise ConfigError(
             f"max_context={context} is more than the {model_context} tokens {config.model} takes"
@@ -163,14 +163,14 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
     rollout = rollout_func(
         config.env,
         env_kwargs=env_kwargs,
-        max_turn_tokens=config.max_turn_tokens,
-        max_episode_tokens=config.max_episode_tokens,
+        max_turn_tokens=config.sampling.max_turn_tokens,
+        max_episode_tokens=config.sampling.max_episode_tokens,
         seed=config.seed,
         traces=config.out,
-        check_every=config.check_every,
+        check_every=config.policy.check_every,
         template_kwargs=args.chat_template_kwargs,
-        truncated=config.truncated_as,
-        refill_rounds=refill_rounds(config.algorithm, config.refill),
+        truncated=config.objective.truncated_as,
+        refill_rounds=refill_rounds(config.objective.algorithm, config.objective.refill),
         refill_tasks=tasks,
     )
     # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
@@ -187,7 +187,7 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         warnings.filterwarnings(
             "ignore", message=".*rollout_func.*experimental", category=UserWarning
         )
-        trainer = trainer_class(config.algorithm)(
+        trainer = trainer_class(config.objective.algorithm)(
             model=run_record(config)["model"],  # adapters keep it, and are merged from anywhere
             args=args,
             processing_class=tokenizer,
@@ -258,7 +258,7 @@ def held_out_of(config: TrainConfig) -> HeldOutTasks | None:
     Raises:
         ConfigError: If they can't be kept apart.
     """
-    if config.eval_every is None:
+    if config.eval.every is None:
         return None
     return held_out_tasks(
         config,

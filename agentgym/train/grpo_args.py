@@ -38,7 +38,7 @@ def grpo_config(config: TrainConfig) -> Any:
         "bf16": not on_cpu,
         # The constant by which `dr_grpo` divides, once the model's own limit is known, too
         # (`make_trainer`); nothing else reads it: turns have their own cap.
-        "max_completion_length": config.max_context or DEFAULT_CONTEXT,
+        "max_completion_length": config.sampling.max_context or DEFAULT_CONTEXT,
     }
     if on_cpu:
         # bfloat16 is emulated on most CPUs, ten times slower, and recomputing activations saves
@@ -51,8 +51,9 @@ def grpo_config(config: TrainConfig) -> Any:
         if isinstance(theirs.get("model_init_kwargs"), dict):  # one more need not name the dtype
             theirs["model_init_kwargs"] = {"dtype": "float32", **theirs["model_init_kwargs"]}
     ours = settled_by_the_run(config, processes=processes)
+    named = preset(config.objective.algorithm, theirs)
     try:
-        return GRPOConfig(**{**defaults, **preset(config.algorithm, theirs), **theirs, **ours})
+        return GRPOConfig(**{**defaults, **named, **theirs, **ours})
     except (TypeError, ValueError, ImportError) as error:
         raise ConfigError(f"[grpo]: {' '.join(str(error).split())}") from error
 
@@ -70,14 +71,14 @@ def settled_by_the_run(config: TrainConfig, *, processes: int) -> dict[str, Any]
         "gradient_accumulation_steps": config.accumulation_steps(processes),
         "num_generations": config.group_size,
         "learning_rate": config.learning_rate,
-        "temperature": config.temperature,
+        "temperature": config.sampling.temperature,
         "seed": config.seed,
         "save_strategy": "steps",
-        "save_steps": config.save_every,
+        "save_steps": config.keep.checkpoints_every,
         "shuffle_dataset": False,
         "mask_truncated_completions": False,
         "use_vllm": True,
-        "vllm_mode": "server" if config.policy_servers else "colocate",
+        "vllm_mode": "server" if config.policy.servers else "colocate",
         "disable_tqdm": True,
     }
 

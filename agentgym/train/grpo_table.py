@@ -22,26 +22,26 @@ OWNED: Mapping[str, str] = {
     "steps_per_generation": "tasks_per_step",
     "num_generations": "group_size",
     "learning_rate": "learning_rate",
-    "temperature": "temperature",
-    "vllm_max_model_length": "max_context",
+    "temperature": "sampling.temperature",
+    "vllm_max_model_length": "sampling.max_context",
     "seed": "seed",
     "data_seed": "seed",
-    "save_strategy": "save_every",
-    "save_steps": "save_every",
+    "save_strategy": "keep.checkpoints_every",
+    "save_steps": "keep.checkpoints_every",
     "shuffle_dataset": "seed",
-    "eval_strategy": "eval_every",
-    "eval_steps": "eval_every",
-    "eval_on_start": "eval_every",
-    "do_eval": "eval_every",
-    "num_generations_eval": "eval_samples",
+    "eval_strategy": "eval.every",
+    "eval_steps": "eval.every",
+    "eval_on_start": "eval.every",
+    "do_eval": "eval.every",
+    "num_generations_eval": "eval.samples",
     "max_tool_calling_iterations": "env_kwargs",
 }
 """Names of GRPOConfig that a field of `TrainConfig` decides."""
 
 _ONLY_TEMPERATURE = "the trainer's log-probabilities know only the temperature"
-_SERVERS = "the field 'policy_servers' says where the policy is"
+_SERVERS = "the field 'policy.servers' says where the policy is"
 _ONE_REWARD = "there is one reward, whose parts the environment's judge weighs"
-_BEST = "evaluations are the field 'eval_every', and the best checkpoint is kept"
+_BEST = "evaluations are the field 'eval.every', and the best checkpoint is kept"
 
 FIXED: Mapping[str, str] = {
     "use_vllm": "rollouts come from vLLM",
@@ -51,8 +51,10 @@ FIXED: Mapping[str, str] = {
     "vllm_server_port": _SERVERS,
     "vllm_tensor_parallel_size": "the colocated client drives one engine per process",
     "vllm_enable_sleep_mode": "the colocated client drives an engine that stays awake",
-    "mask_truncated_completions": "the field 'truncated' says what becomes of such episodes",
-    "max_completion_length": "'max_turn_tokens' caps a turn and 'max_context' an episode",
+    "mask_truncated_completions": "the field 'objective.truncated' says what becomes of those",
+    "max_completion_length": (
+        "'sampling.max_turn_tokens' caps a turn and 'sampling.max_context' an episode"
+    ),
     "top_p": _ONLY_TEMPERATURE,
     "top_k": _ONLY_TEMPERATURE,
     "min_p": _ONLY_TEMPERATURE,

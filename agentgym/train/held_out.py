@@ -45,7 +45,7 @@ def held_out_config(config: TrainConfig) -> TrainConfig:
     """The run's config with the environment's parameters of the held-out tasks."""
     split = {"split": SPLIT} if EnvSource(config.env).takes("split") else {}
     return config.model_copy(
-        update={"env_kwargs": {**config.env_kwargs, **split, **config.eval_env_kwargs}}
+        update={"env_kwargs": {**config.env_kwargs, **split, **config.eval.env_kwargs}}
     )
 
 
@@ -70,9 +70,9 @@ def held_out_tasks(
         if len(known) < 4:
             raise ConfigError(
                 f"{config.env} has {len(known)} tasks and no splits: too few to keep some for "
-                "evaluations; leave out eval_every"
+                "evaluations; leave out eval.every"
             )
-        count = min(config.eval_tasks, len(known) // 2)
+        count = min(config.eval.tasks, len(known) // 2)
         return HeldOutTasks(dict(env_kwargs), tuple(sorted(draw.sample(known, count))))
     shared = set(known) & set(_task_ids(config.env, training_kwargs))
     if shared and "split" in env_kwargs:
@@ -84,7 +84,7 @@ def held_out_tasks(
         raise ConfigError(
             f"{config.env} has {len(known)} held-out task(s); an interval needs at least two"
         )
-    count = min(config.eval_tasks, len(known))
+    count = min(config.eval.tasks, len(known))
     return HeldOutTasks(dict(env_kwargs), tuple(sorted(draw.sample(known, count))))
 
 
@@ -97,7 +97,7 @@ def _task_ids(env_id: str, env_kwargs: Mapping[str, Any]) -> list[str]:
 
 
 class HeldOut(TrainerCallback):
-    """Evaluates before the first step, every `eval_every` steps, and after the last.
+    """Evaluates before the first step, every `eval.every` steps, and after the last.
 
     Args:
         trainer: The `GRPOTrainer`.
@@ -118,11 +118,11 @@ class HeldOut(TrainerCallback):
         listener: Callable[[HeldOutScore], None],
         play: Callable[..., list[Trace]] = evaluate,
     ) -> None:
-        assert config.eval_every is not None
+        assert config.eval.every is not None
         self._trainer = trainer
         self._config = config
         self._held_out = held_out
-        self._every = config.eval_every
+        self._every = config.eval.every
         self._tell = tell
         self._listener = listener
         self._play = play
@@ -185,10 +185,10 @@ class HeldOut(TrainerCallback):
                 config.env,
                 tasks=self._held_out.tasks[rank::processes],
                 env_kwargs=self._held_out.env_kwargs,
-                samples=config.eval_samples,
+                samples=config.eval.samples,
                 seed=derived_seed(config.seed, "held out"),
-                max_turn_tokens=config.max_turn_tokens,
-                max_episode_tokens=config.max_episode_tokens,
+                max_turn_tokens=config.sampling.max_turn_tokens,
+                max_episode_tokens=config.sampling.max_episode_tokens,
                 traces=traces_file,
             )
         if processes > 1:

@@ -110,14 +110,15 @@ def check_fit(
             template_kwargs=template_kwargs,
         )
         opening = preflight(env, codec)
-        floor_of(env, config.truncated_as)
+        floor_of(env, config.objective.truncated_as)
         tasks: list[str] = list(env.unwrapped.task_ids())  # type: ignore[attr-defined]
     finally:
         env.close()
-    if len(opening) + config.max_turn_tokens > context:
+    per_turn = config.sampling.max_turn_tokens
+    if len(opening) + per_turn > context:
         raise ConfigError(
             f"a task's opening has {len(opening)} tokens; with max_turn_tokens="
-            f"{config.max_turn_tokens} not even one turn fits max_context={context}: raise "
+            f"{per_turn} not even one turn fits max_context={context}: raise "
             "max_context (at most what the model takes), or lower max_turn_tokens"
         )
     return tasks

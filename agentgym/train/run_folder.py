@@ -17,11 +17,12 @@ logger = logging.getLogger(__name__)
 
 _FIXED = ("env", "env_kwargs", "tasks_per_step", "group_size", "seed", "lora", "learning_rate")
 """Fields that a run keeps to its end: tasks, seeds, and what is in the optimiser's own state."""
-_FIXED_IN_EVALUATIONS = ("eval_tasks", "eval_env_kwargs")
+_FIXED_IN_EVALUATIONS = ("eval.tasks", "eval.env_kwargs")
 """Evaluations are compared task by task."""
 _WHAT_IS_LEARNT = (
-    "model", "algorithm", "refill", "truncated", "temperature", "max_turn_tokens",
-    "max_episode_tokens", "max_context", "grpo",
+    "model", "objective.algorithm", "objective.refill", "objective.truncated",
+    "sampling.temperature", "sampling.max_turn_tokens", "sampling.max_episode_tokens",
+    "sampling.max_context", "grpo",
 )  # fmt: skip
 """Fields that may change, and make another run of it."""
 
@@ -90,19 +91,31 @@ def _compare(config: TrainConfig, before: Mapping[str, Any]) -> None:
     now = run_record(config)
 
     def changed(names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if name in before and before[name] != now[name]]
+        return [n for n in names if _holds(before, n) and _value(before, n) != _value(now, n)]
 
-    fixed = _FIXED if config.eval_every is None else _FIXED + _FIXED_IN_EVALUATIONS
+    fixed = _FIXED if config.eval.every is None else _FIXED + _FIXED_IN_EVALUATIONS
     if broken := changed(fixed):
         raise ConfigError(
             f"can't resume {config.out} with another {', '.join(broken)}: tasks, seeds and the "
             "optimiser's state would not continue; it was "
-            f"{', '.join(f'{name}={before[name]!r}' for name in broken)}"
+            f"{', '.join(f'{name}={_value(before, name)!r}' for name in broken)}"
         )
     for name in changed(_WHAT_IS_LEARNT):
         logger.warning(
             "resumed with another %s: %r, it was %r; curves before and after are not comparable",
             name,
-            now[name],
-            before[name],
+            _value(now, name),
+            _value(before, name),
         )
+
+
+def _holds(record: Mapping[str, Any], name: str) -> bool:
+    """Whether a record has a field, which may be in a table (`eval.tasks`)."""
+    table, _, inner = name.rpartition(".")
+    holder = record.get(table) if table else record
+    return isinstance(holder, Mapping) and inner in holder
+
+
+def _value(record: Mapping[str, Any], name: str) -> Any:
+    table, _, inner = name.rpartition(".")
+    return record[table][inner] if table else record[inner]

@@ -17,26 +17,26 @@ def served_policy(config: TrainConfig, *, max_context: int) -> ServedPolicy | No
     Raises:
         ConfigError: If a URL is none.
     """
-    if not config.policy_servers:
+    if not config.policy.servers:
         return None
     return ServedPolicy(
-        config.policy_servers,
+        config.policy.servers,
         sync=weight_sync(config),
-        model=config.policy_model,
+        model=config.policy.served_name,
         max_context=max_context,
-        service=config.service,
+        service=config.policy.service,
     )
 
 
 def weight_sync(config: TrainConfig) -> WeightSync:
     """What brings a run's weights to its servers."""
-    if config.sync == "nccl":
+    if config.policy.sync == "nccl":
         return NcclSync()
-    assert config.sync_folder is not None  # the config has seen to it, as to the next one
-    if config.sync == "folder":
-        return FolderSync(config.sync_folder)
+    assert config.policy.sync_folder is not None  # the config has seen to it, as to the next one
+    if config.policy.sync == "folder":
+        return FolderSync(config.policy.sync_folder)
     assert config.lora is not None
-    return LoraSync(config.sync_folder, rank=config.lora.rank)
+    return LoraSync(config.policy.sync_folder, rank=config.lora.rank)
 
 
 def command_for_servers(config: TrainConfig) -> str:
@@ -46,10 +46,10 @@ def command_for_servers(config: TrainConfig) -> str:
     on_cpu = not torch.cuda.is_available()
     return server_command(
         config.model,
-        kind=config.sync,
-        served_name=config.policy_model,
+        kind=config.policy.sync,
+        served_name=config.policy.served_name,
         dtype="float32" if on_cpu else "bfloat16",
-        max_context=config.max_context,
+        max_context=config.sampling.max_context,
         rank=config.lora.rank if config.lora is not None else 16,
         cpu=on_cpu,
     )

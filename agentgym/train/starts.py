@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,15 +63,25 @@ def note_start(
         step=step,
         processes=processes,
         versions=_versions(),
-        changed={
-            name: (before[name], value)
-            for name, value in settings.items()
-            if isinstance(before, dict) and name in before and before[name] != value
-        },
+        changed=dict(_changes(before, settings)) if isinstance(before, Mapping) else {},
     )
     file = LineFile(out / STARTS_FILE)
     file.append(f"{start.model_dump_json()}\n".encode())
     file.close()
+
+
+def _changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], table: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Settings with another value than before; in tables of the same names, as `table.name`."""
+    for name, value in now.items():
+        if name not in before or before[name] == value:
+            continue
+        old = before[name]
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and old.keys() == value.keys():
+            yield from _changes(old, value, f"{table}{name}.")
+        else:
+            yield f"{table}{name}", (old, value)
 
 
 def read_starts(out: Path) -> list[RunStart]:

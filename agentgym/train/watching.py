@@ -38,7 +38,7 @@ def watch(
     trainer.add_callback(monitor)
     if isinstance(trainer.rollout_func, Rollout):
         trainer.rollout_func.progress = line
-        trainer.rollout_func.keep_traces_every = config.keep_traces_every
+        trainer.rollout_func.keep_traces_every = config.keep.traces_every
     if held_out is not None:
         trainer.add_callback(
             HeldOut(trainer, config, held_out, tell=line.note, listener=monitor.take_score)

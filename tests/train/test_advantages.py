@@ -14,7 +14,7 @@ from agentgym.errors import JudgeError
 from agentgym.judge import Score, Scoring
 from agentgym.judges.episodes import episode_from_messages
 from agentgym.trace import Trace
-from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.grpo_args import grpo_config
 from agentgym.types import Episode, Task
 
@@ -75,12 +75,11 @@ def test_a_real_zero_votes(tmp_path: Path) -> None:
 
 
 def test_algorithm_sets_what_trl_takes_and_an_own_setting_wins(tmp_path: Path) -> None:
-    def of(**settings: Any) -> Any:
-        return grpo_config(TrainConfig(env="e", model="m", out=tmp_path, **settings))
+    def of(algorithm: str | None, **grpo: Any) -> Any:
+        values = {"env": "e", "model": "m", "out": tmp_path, **grpo}
+        return grpo_config(read_config({**values, "objective.algorithm": algorithm}))
 
-    assert (of(algorithm="dapo").epsilon, of(algorithm="dapo").epsilon_high) == (0.2, 0.28)
-    assert of(algorithm="grpo").epsilon_high is None
-    assert of(algorithm="dapo", grpo={"epsilon_high": 0.4}).epsilon_high == 0.4
-    assert (
-        of(algorithm=None).loss_type == "dapo"
-    )  # TRL's own default, which docs/objective.md names
+    assert (of("dapo").epsilon, of("dapo").epsilon_high) == (0.2, 0.28)
+    assert of("grpo").epsilon_high is None
+    assert of("dapo", grpo={"epsilon_high": 0.4}).epsilon_high == 0.4
+    assert of(None).loss_type == "dapo"  # TRL's own default, which docs/objective.md names

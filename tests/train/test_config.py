@@ -7,11 +7,20 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
+from agentgym.cli import main
 from agentgym.errors import ConfigError
 from agentgym.testing.envs import CounterEnv
-from agentgym.train.config import TrainConfig, load_config, read_config
+from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import (
+    MOVED,
+    field_names,
+    load_config,
+    read_config,
+    table_of,
+)
 from agentgym.train.files import CONFIG_FILE
 from agentgym.train.grpo_table import FIXED, OWNED, check_value
+from agentgym.train.lora import LoraSettings
 
 BASE = {"env": "agentgym/WebShop-v0", "model": "m", "out": "runs/x"}
 
@@ -40,15 +49,18 @@ def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
         ({"group_size": 1}, "group_size"),
         ({"grpo": {"num_generations": 4}}, "set by the field 'group_size'"),
         ({"grpo": {"top_p": 0.9}}, "can't be set"),
-        ({"grpo": {"mask_truncated_completions": True}}, "the field 'truncated'"),
-        ({"grpo": {"max_completion_length": 512}}, "'max_turn_tokens' caps a turn"),
-        ({"grpo": {"save_strategy": "no"}}, "set by the field 'save_every'"),
+        ({"grpo": {"mask_truncated_completions": True}}, "the field 'objective.truncated'"),
+        ({"grpo": {"max_completion_length": 512}}, "'sampling.max_turn_tokens' caps a turn"),
+        ({"grpo": {"save_strategy": "no"}}, "the field 'keep.checkpoints_every'"),
         ({"grpo": {"steps_per_generation": 3}}, "set by the field 'tasks_per_step'"),
         ({"grpo": {"reward_weights": [2.0]}}, "there is one reward"),
-        ({"grpo": {"eval_strategy": "steps"}}, "set by the field 'eval_every'"),
+        ({"grpo": {"eval_strategy": "steps"}}, "set by the field 'eval.every'"),
         ({"grpo": {"resume_from_checkpoint": "x"}}, "--resume continues"),
-        ({"truncated": "msk"}, "truncated: unknown choice 'msk'; did you mean 'mask'"),
-        ({"truncated": {"turn": "mask"}}, "truncated: unknown limit 'turn'; did you mean 'turns'"),
+        ({"objective.truncated": "msk"}, "truncated: unknown choice 'msk'; did you mean 'mask'"),
+        (
+            {"objective.truncated.turn": "mask"},
+            "truncated: unknown limit 'turn'; did you mean 'turns'",
+        ),
         ({"stop_on": "nosignal"}, "stop_on: unknown alarm 'nosignal'; did you mean 'no_signal'.$"),
         ({"learning_rate": float("inf")}, "learning_rate: must be finite, got inf$"),
     ],
@@ -59,18 +71,21 @@ def test_bad_value_is_one_line_with_the_remedy(values: dict[str, object], messag
     assert "\n" not in str(caught.value)
 
 
-SERVED = {"policy_servers": ["http://gpu1:8000"], "sync_folder": "/shared"}
+SERVED = {"policy.servers": ["http://gpu1:8000"], "policy.sync_folder": "/shared"}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"policy_servers": ["http://gpu1:8000"]}, "config: sync=.folder. needs .* servers share$"),
-        ({**SERVED, "sync": "lora"}, "lora.rank"),
-        ({**SERVED, "sync": "ncl"}, "'folder', 'lora' or 'nccl'"),
-        ({"service": "http://rollouts:8800"}, "--policy-server"),
-        ({"sync_folder": "/shared"}, "--policy-server"),
-        ({**SERVED, "grpo": {"vllm_mode": "server"}}, "policy_servers"),
+        (
+            {"policy.servers": ["http://gpu1:8000"]},
+            "config: policy: sync=.folder. needs .* servers share$",
+        ),
+        ({**SERVED, "policy.sync": "lora"}, "lora.rank"),
+        ({**SERVED, "policy.sync": "ncl"}, "'folder', 'lora' or 'nccl'"),
+        ({"policy.service": "http://rollouts:8800"}, "--policy-server"),
+        ({"policy.sync_folder": "/shared"}, "--policy-server"),
+        ({**SERVED, "grpo": {"vllm_mode": "server"}}, "policy.servers"),
     ],
 )
 def test_servers_without_a_way_to_get_weights_are_refused(
@@ -82,8 +97,10 @@ def test_servers_without_a_way_to_get_weights_are_refused(
 
 
 def test_one_server_may_be_given_as_text(tmp_path: Path) -> None:
-    config = load_config(None, settings=["policy_servers=http://gpu1:8000"], **BASE, sync="nccl")
-    assert config.policy_servers == ("http://gpu1:8000",)
+    config = load_config(
+        None, settings=["policy.servers=http://gpu1:8000", "policy.sync=nccl"], **BASE
+    )
+    assert config.policy.servers == ("http://gpu1:8000",)
 
 
 def test_missing_field_is_named() -> None:
@@ -216,3 +233,104 @@ def test_one_more_setting_of_the_model_leaves_its_dtype_on_a_cpu() -> None:
     table = {"model_init_kwargs": {"attn_implementation": "eager"}}
     made = args.grpo_config(read_config({**BASE, "grpo": table}))
     assert made.model_init_kwargs == {"dtype": "float32", "attn_implementation": "eager"}
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("lora.rnk=4", "unknown field 'lora.rnk'; did you mean 'lora.rank'"),
+        ("eval.evry=4", "unknown field 'eval.evry'; did you mean 'eval.every'"),
+        ("eval.zzz=4", "unknown field 'eval.zzz'; there are eval.env_kwargs, eval.every, "),
+        ("monitors.windw=4", "unknown field 'monitors.windw'; did you mean 'monitors.window'"),
+        ("eval=4", r"eval is a table, \[eval\], of every, tasks, samples, env_kwargs; got 4"),
+        ("eval.every=0", "eval.every: .*greater than or equal to 1, got 0"),
+        ("eval.every=often", "eval.every: .*valid integer.*, got 'often'"),
+        ("grpo.num_generations=4", "grpo: num_generations is set by the field 'group_size'"),
+        ("policy.sync_folder=/s", "policy: sync_folder is for a policy on servers"),
+        ("steps.x=1", "unknown|not a table|steps: "),
+    ],
+)
+def test_an_error_in_a_setting_names_the_setting_and_not_the_file(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    path = write(tmp_path, 'env = "a"\nmodel = "m"\nout = "o"\n')
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(path, settings=["seed=1", setting])
+    assert str(caught.value).startswith(f"--set {setting}: ")
+    assert str(path) not in str(caught.value)
+
+
+def test_an_error_in_the_file_names_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, 'env = "a"\nmodel = "m"\nout = "o"\n[eval]\ntasks = 1\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, settings=["eval.every=4"])
+    assert str(caught.value).startswith(f"{path}: eval.tasks: ")
+
+
+def test_errors_from_file_and_setting_are_told_apart(tmp_path: Path) -> None:
+    path = write(tmp_path, 'env = "a"\nmodel = "m"\nout = "o"\nsteps = 0\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, settings=["seed=-1"])
+    assert f"{path}: steps: " in str(caught.value)
+    assert "--set seed=-1: seed: " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_name_from_before_the_tables_is_refused_with_its_new_one(
+    tmp_path: Path, name: str
+) -> None:
+    message = f"{name!r} is now {MOVED[name]!r}$"
+    with pytest.raises(ConfigError, match=f"^--set {name}=1: {message}"):
+        load_config(None, settings=[f"{name}=1"])
+    path = write(tmp_path, f"{name} = 1\n")
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+    assert MOVED[name] in set(field_names())
+
+
+def test_a_field_in_a_table_may_be_written_with_a_dot() -> None:
+    dotted = read_config(
+        {**BASE, "eval.every": 2, "lora.rank": 4, "objective.truncated.turns": "mask"}
+    )
+    nested = {
+        "eval": {"every": 2},
+        "lora": {"rank": 4},
+        "objective": {"truncated": {"turns": "mask"}},
+    }
+    assert dotted == read_config({**BASE, **nested})
+
+
+def test_a_setting_reaches_into_a_table_that_the_record_of_a_run_has_as_null(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / CONFIG_FILE
+    record.write_text(read_config(BASE).model_dump_json(), encoding="utf-8")
+    assert load_config(record, settings=["lora.rank=8"]).lora == LoraSettings(rank=8)
+
+
+def test_what_is_given_is_not_changed() -> None:
+    values = {**BASE, "eval": {"tasks": 3}}
+    read_config({**values, "eval.every": 2})
+    assert values["eval"] == {"tasks": 3}
+
+
+def test_help_lists_every_field_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--set", "help"]) == 0
+    text = capsys.readouterr().out
+    for name in field_names():
+        assert f"  {name} " in text
+    assert "env must be given  (text)" in text
+    assert 'policy.sync = "folder"  ("folder", "lora", "nccl")' in text
+    assert "Steps between evaluations" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_every_table_has_a_dozen_fields_or_so() -> None:
+    tables = [table for name in TrainConfig.model_fields if (table := table_of(name))]
+    assert len(tables) == 7
+    assert max(len(table.model_fields) for table in tables) <= 13
+    plain = [name for name in TrainConfig.model_fields if table_of(name) is None]
+    assert len(plain) <= 13

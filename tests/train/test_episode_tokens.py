@@ -12,7 +12,7 @@ from fake_policy import FakePolicyServer, FakeSync
 
 from agentgym.rollout import EpisodeRequest
 from agentgym.tokens.codec import ChatCodec
-from agentgym.train.config import TrainConfig
+from agentgym.train.config import SamplingSettings, TrainConfig
 from agentgym.train.rollout import Rollout
 from agentgym.train.served import ServedPolicy
 from agentgym.train.sync import Weights
@@ -65,8 +65,9 @@ def test_training_config_says_how_many(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(grpo, "rollout_func", caught)
     model = tiny_policy.save_policy(tmp_path / "model")
+    limits = SamplingSettings(max_turn_tokens=4, max_episode_tokens=EPISODE, max_context=96)
     config = TrainConfig(env=tiny_policy.ENV_ID, model=str(model), out=tmp_path / "out",
-                         max_turn_tokens=4, max_episode_tokens=EPISODE, max_context=96)  # fmt: skip
+                         sampling=limits)  # fmt: skip
     with pytest.raises(InterruptedError):
         grpo.make_trainer(config)
     assert (asked["max_turn_tokens"], asked["max_episode_tokens"]) == (4, EPISODE)

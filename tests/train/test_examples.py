@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym.train.config import load_config
+from agentgym.train.config_reading import load_config
 from agentgym.train.tiny.learning import learning_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,8 @@ from synthetic_runs import score_of as synthetic_score
 
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
-from agentgym.train.config import TrainConfig, read_config
+from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.monitors.scores import HeldOutScore, read_scores
 from agentgym.types import Verdict
 
@@ -21,9 +22,9 @@ held_out = pytest.importorskip("agentgym.train.held_out", reason="needs the trai
 
 
 def config_of(tmp_path: Path, **changes: Any) -> TrainConfig:
-    values = {"env": tiny_policy.ENV_ID, "model": "m", "out": tmp_path, "eval_every": 2,
-              "eval_tasks": 3, "steps": 6}  # fmt: skip
-    return TrainConfig.model_validate({**values, **changes})
+    values = {"env": tiny_policy.ENV_ID, "model": "m", "out": tmp_path, "eval.every": 2,
+              "eval.tasks": 3, "steps": 6}  # fmt: skip
+    return read_config({**values, **changes})
 
 
 def traces_of(success: float, tasks: Any, samples: int) -> list[Trace]:
@@ -98,7 +99,7 @@ def test_score_is_correctness_and_not_the_training_reward(tmp_path: Path) -> Non
 
 
 def test_same_tasks_and_seed_every_time(tmp_path: Path) -> None:
-    config = config_of(tmp_path, eval_samples=2, max_episode_tokens=99)
+    config = config_of(tmp_path, **{"eval.samples": 2, "sampling.max_episode_tokens": 99})
     run = Run(config, dict.fromkeys(range(7), 0.5))
     run.go(0, 6)
     kept = [{k: v for k, v in options.items() if k != "traces"} for options in run.played]
@@ -244,13 +245,13 @@ def test_tasks_are_kept_from_training_where_there_are_no_splits(tmp_path: Path) 
     few = config_of(tmp_path, env_kwargs={"tasks": 3})
     with pytest.raises(ConfigError, match="too few to keep some"):
         held_out_of(few)
-    assert held_out_of(config_of(tmp_path, eval_every=None)) is None
+    assert held_out_of(config_of(tmp_path, **{"eval.every": None})) is None
 
 
 def test_split_is_validation_and_must_not_be_the_one_trained_on(tmp_path: Path) -> None:
     from agentgym.train.grpo import held_out_of
 
-    config = config_of(tmp_path, env="agentgym/SupportDesk-v0", eval_tasks=5)
+    config = config_of(tmp_path, env="agentgym/SupportDesk-v0", **{"eval.tasks": 5})
     kept = held_out_of(config)
     assert kept.env_kwargs["split"] == "validation"
     assert len(kept.tasks) == 5
@@ -264,8 +265,8 @@ def test_settings_are_checked() -> None:
     assert read_config({**base, "stop_on": ["no_signal", "gate:truncated"]}).stop_on
     with pytest.raises(ConfigError, match="unknown alarm 'no_signals'; did you mean 'no_signal'"):
         read_config({**base, "stop_on": ["no_signals"]})
-    with pytest.raises(ConfigError, match="eval_every"):
-        read_config({**base, "eval_every": 0})
+    with pytest.raises(ConfigError, match="eval.every"):
+        read_config({**base, "eval.every": 0})
     assert read_config({**base, "monitors": {"min_steps": 3}}).monitors.min_steps == 3
 
 

@@ -12,6 +12,7 @@ import tiny_policy
 from agentgym.errors import TrainingError
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer, train
+from agentgym.train.config_reading import read_config
 from agentgym.train.grpo import fit
 from agentgym.train.monitors import diagnose
 from agentgym.train.monitors.scores import read_scores
@@ -26,11 +27,12 @@ def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
     values = {
         "env": tiny_policy.ENV_ID, "env_kwargs": {"tasks": 12, "max_turns": 4},
         "model": str(model), "out": out, "steps": 3, "tasks_per_step": 4, "group_size": 4,
-        "micro_batch": 8, "learning_rate": 1e-2, "max_turn_tokens": 8, "max_context": 96,
-        "save_every": 100, "check_every": 1, "eval_every": 2, "eval_tasks": 6, "eval_samples": 2,
+        "micro_batch": 8, "learning_rate": 1e-2, "sampling.max_turn_tokens": 8,
+        "sampling.max_context": 96, "keep.checkpoints_every": 100, "policy.check_every": 1,
+        "eval.every": 2, "eval.tasks": 6, "eval.samples": 2,
         **changes,
     }  # fmt: skip
-    return TrainConfig.model_validate(values)
+    return read_config(values)
 
 
 def ids_of(out: Path, step: int) -> list[Any]:
@@ -54,7 +56,7 @@ def test_evaluations_leave_the_training_as_it_is_and_reach_a_tracker(tmp_path: P
     trainer = make_trainer(often, callbacks=[Tracker()])
     fit(trainer, often, progress=False)
     trainer.rollout_func.close()
-    seldom = config_of(model, tmp_path / "seldom", eval_every=100, keep_traces_every=2)
+    seldom = config_of(model, tmp_path / "seldom", **{"eval.every": 100, "keep.traces_every": 2})
     train(seldom, progress=False)
 
     for step in (0, 2):
@@ -93,7 +95,7 @@ def test_evaluations_leave_the_training_as_it_is_and_reach_a_tracker(tmp_path: P
 def test_run_stops_on_the_alarm_chosen(tmp_path: Path) -> None:
     model = tiny_policy.save_policy(tmp_path / "model")
     config = config_of(
-        model, tmp_path / "run", steps=9, eval_every=None, stop_on=["token_limit"],
+        model, tmp_path / "run", steps=9, **{"eval.every": None}, stop_on=["token_limit"],
         monitors={"min_steps": 2, "window": 4},
     )  # fmt: skip
     with pytest.raises(

@@ -14,7 +14,7 @@ import tiny_policy
 from fake_policy import FakePolicyServer, FakeSync
 
 from agentgym.traces import read_traces
-from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.monitors.scores import read_scores
 
 held_out = pytest.importorskip("agentgym.train.held_out", reason="needs the training stack")
@@ -27,9 +27,10 @@ class Run:
     """A trainer with a policy on a server, as far as an evaluation knows one."""
 
     def __init__(self, server: FakePolicyServer, tokenizer: Any, out: Path, **changes: Any) -> None:
-        values = {"env": tiny_policy.ENV_ID, "model": "m", "out": out, "eval_every": 2,
-                  "eval_samples": 2, "steps": 5, "max_turn_tokens": 8, **changes}  # fmt: skip
-        config = TrainConfig.model_validate(values)
+        values = {"env": tiny_policy.ENV_ID, "model": "m", "out": out, "eval.every": 2,
+                  "eval.samples": 2, "steps": 5, "sampling.max_turn_tokens": 8,
+                  **changes}  # fmt: skip
+        config = read_config(values)
         self.policy = served.ServedPolicy([server.url], sync=FakeSync(), max_context=96)
         self.policy.connect(SimpleNamespace(is_main_process=True, num_processes=1))
         self.lines: list[str] = []

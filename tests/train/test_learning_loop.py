@@ -17,6 +17,7 @@ from agentgym.errors import ConfigError, TrainingError
 from agentgym.trace import Trace
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer, train
+from agentgym.train.config_reading import read_config
 from agentgym.train.grpo import task_order
 from agentgym.train.interrupt import stoppable
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap, require_live_weights
@@ -48,14 +49,14 @@ def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
         "group_size": 4,
         "micro_batch": 8,
         "learning_rate": 1e-2,
-        "max_turn_tokens": 24,
-        "max_context": 96,
-        "save_every": 2,
-        "check_every": 1,
+        "sampling.max_turn_tokens": 24,
+        "sampling.max_context": 96,
+        "keep.checkpoints_every": 2,
+        "policy.check_every": 1,
         "grpo": {"beta": 0.05},
         **changes,
     }
-    return TrainConfig.model_validate(values)
+    return read_config(values)
 
 
 class Recorded:
@@ -235,7 +236,7 @@ def test_interrupted_run_resumes_with_the_same_tasks_seeds_and_ids(
 def test_run_that_cannot_start_writes_nothing(model: Path, tmp_path: Path) -> None:
     values = {**config_of(model, tmp_path / "out").model_dump(), "env_kwargs": {"no_such": 1}}
     with pytest.raises(ConfigError):
-        train(TrainConfig.model_validate(values))
+        train(read_config(values))
     assert not (tmp_path / "out").exists()
     file = tmp_path / "file"
     file.touch()
@@ -255,8 +256,8 @@ def test_reward_function_without_rollouts_says_what_is_missing() -> None:
         ({"env_kwargs": {"no_such": 1}}, "no_such"),
         ({"model": "no/such/model"}, "no folder 'no/such/model'"),
         ({"model": "./nowhere"}, "no folder './nowhere'"),
-        ({"max_context": 4096}, "more than the 512"),
-        ({"max_context": 16}, "not even one turn"),
+        ({"sampling.max_context": 4096}, "more than the 512"),
+        ({"sampling.max_context": 16}, "not even one turn"),
         ({"grpo": {"bta": 0.1}}, "did you mean 'beta'"),
         ({"grpo": {"loss_type": "ppo"}}, "loss_type is one of grpo"),
         ({"grpo": {"beta": "much"}}, "beta: .*valid number"),
@@ -267,7 +268,7 @@ def test_what_cannot_work_is_one_line_before_anything_is_loaded(
 ) -> None:
     values = {**config_of(model, tmp_path).model_dump(), **changes}
     with pytest.raises((ConfigError, TrainingError), match=message) as caught:
-        make_trainer(TrainConfig.model_validate(values))
+        make_trainer(read_config(values))
     assert "\n" not in str(caught.value)
 
 
@@ -335,8 +336,8 @@ def test_new_weights_take_effect_only_with_the_mend(
 def command(model: Path, out: Path, *settings: str, **variables: str) -> subprocess.Popen[str]:
     """`agentgym train` on the tests' environment."""
     code = "import sys, tiny_policy; from agentgym.cli import main; sys.exit(main())"
-    given = ("steps=500", "group_size=4", "tasks_per_step=2", "max_turn_tokens=8", "save_every=1",
-             *settings)  # fmt: skip
+    given = ("steps=500", "group_size=4", "tasks_per_step=2", "sampling.max_turn_tokens=8",
+             "keep.checkpoints_every=1", *settings)  # fmt: skip
     flags = [flag for setting in given for flag in ("--set", setting)]
     return python("-c", code, "train", "--env", tiny_policy.ENV_ID, "--model", str(model),
                   "--out", str(out), *flags, **variables)  # fmt: skip

@@ -12,7 +12,8 @@ import tiny_policy
 from agentgym.cli import main
 from agentgym.errors import ConfigError
 from agentgym.traces import read_traces
-from agentgym.train.config import TrainConfig, read_config
+from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.lora import LoraSettings, check_lora, merge_adapter
 
 RANK = 8
@@ -80,11 +81,11 @@ def values(model: Path, out: Path) -> dict[str, Any]:
         "tasks_per_step": 2,
         "group_size": 4,
         "learning_rate": 1e-2,
-        "max_turn_tokens": 16,
-        "max_context": 128,
-        "save_every": 1,
-        "check_every": 1,
-        "truncated": {"turns": "floor"},
+        "sampling.max_turn_tokens": 16,
+        "sampling.max_context": 128,
+        "keep.checkpoints_every": 1,
+        "policy.check_every": 1,
+        "objective.truncated": {"turns": "floor"},
         "lora": {"rank": RANK, "alpha": 16.0},
         "grpo": {"beta": 0.05},
     }
@@ -196,6 +197,6 @@ def test_merging_without_an_adapter_is_refused(capsys: pytest.CaptureFixture[str
 
 
 def test_config_names_the_adapter(tmp_path: Path) -> None:
-    config = TrainConfig.model_validate(values(tmp_path, tmp_path / "out"))
+    config = read_config(values(tmp_path, tmp_path / "out"))
     assert config.lora == LoraSettings(rank=RANK, alpha=16.0)
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config

@@ -27,6 +27,7 @@ from agentgym.client import Endpoint
 from agentgym.trace import Trace
 from agentgym.traces import read_traces
 from agentgym.train import TrainConfig, make_trainer
+from agentgym.train.config_reading import read_config
 from agentgym.train.evaluation import evaluate
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap
 from agentgym.train.policy_source import policy_source_of
@@ -66,12 +67,12 @@ def config_of(model: Path, out: Path, **changes: Any) -> TrainConfig:
         "group_size": 4,
         "micro_batch": 8,
         "learning_rate": 1e-2,
-        "max_turn_tokens": 24,
-        "max_context": CONTEXT,
-        "check_every": 1,
+        "sampling.max_turn_tokens": 24,
+        "sampling.max_context": CONTEXT,
+        "policy.check_every": 1,
         **changes,
     }
-    return TrainConfig.model_validate(values)
+    return read_config(values)
 
 
 def said_in(traces: list[Trace]) -> list[Any]:
@@ -103,7 +104,7 @@ class Run:
 
 
 def served(server: str, folder: Path) -> dict[str, Any]:
-    return {"policy_servers": [server], "sync_folder": folder / "weights"}
+    return {"policy.servers": [server], "policy.sync_folder": folder / "weights"}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,9 @@ def test_service_plays_the_same_episodes(
     flags = ["--env", direct.config.env, "--allow-tokenizer", str(model)]
     path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     with ServiceProcess(tmp_path, *flags, env={"PYTHONPATH": path}) as service:
-        config = config_of(model, tmp_path / "out", service=service.url, **served(server, tmp_path))
+        config = config_of(
+            model, tmp_path / "out", **{"policy.service": service.url}, **served(server, tmp_path)
+        )
         run = Run(config)
     assert run.said() == direct.said()
     assert max(run.metric("sampling/sampling_logp_difference/max")) < FLOAT32_TOLERANCE
@@ -180,7 +183,7 @@ def test_adapter_is_served_under_the_name_of_its_version(
     lora = {"rank": RANK, "alpha": 16}
     run = Run(
         config_of(
-            model, tmp_path / "out", lora=lora, sync="lora", learning_rate=0.05,
+            model, tmp_path / "out", lora=lora, **{"policy.sync": "lora"}, learning_rate=0.05,
             **served(server, tmp_path),
         )
     )  # fmt: skip
@@ -263,8 +266,8 @@ def test_ctrl_c_leaves_nothing_running_on_the_server(
         *("--sync-folder", str(tmp_path / "weights")),
     ]
     for setting in (
-        *("steps=500", "group_size=4", "tasks_per_step=2", "max_turn_tokens=8"),
-        f"max_context={CONTEXT}",
+        *("steps=500", "group_size=4", "tasks_per_step=2", "sampling.max_turn_tokens=8"),
+        f"sampling.max_context={CONTEXT}",
     ):
         command += ["--set", setting]
     process = subprocess.Popen(

@@ -447,13 +447,13 @@ def test_batch_of_which_nothing_could_be_played_ends_the_run_with_the_reason(
 
 def test_printed_command_starts_a_server_that_fits_the_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from agentgym.train.config import read_config
+    from agentgym.train.config_reading import read_config
     from agentgym.train.served_setup import command_for_servers
 
-    values = {"env": "e/E-v0", "model": "m", "out": tmp_path, "max_context": 512}
+    values = {"env": "e/E-v0", "model": "m", "out": tmp_path, "sampling.max_context": 512}
     command = command_for_servers(read_config(values))
     assert command.startswith("VLLM_SERVER_DEV_MODE=1 ")
     assert " vllm serve m " in command
     assert "--max-model-len 512" in command
-    adapters = read_config({**values, "lora": {"rank": 20}, "sync": "lora"})
+    adapters = read_config({**values, "lora": {"rank": 20}, "policy.sync": "lora"})
     assert "--max-lora-rank 32" in command_for_servers(adapters)

@@ -20,7 +20,7 @@ from agentgym.judge import Score, Scoring
 from agentgym.judges.episodes import episode_from_messages
 from agentgym.train.advantages import group_advantages, informative
 from agentgym.train.algorithms import PRESETS, preset, refill_rounds
-from agentgym.train.config import read_config
+from agentgym.train.config_reading import read_config
 from agentgym.train.episode_trainer import leave_one_out_factors
 from agentgym.train.objective import (
     TRUNCATED,
@@ -325,9 +325,11 @@ def config(**changes: Any) -> Any:
 
 
 def test_truncated_for_all_limits_or_by_limit() -> None:
-    assert config().truncated_as == TRUNCATED
-    assert set(config(truncated="floor").truncated_as.values()) == {"floor"}
-    mixed = config(truncated={"turns": "floor"}).truncated_as
+    assert config().objective.truncated_as == TRUNCATED
+    assert set(config(**{"objective.truncated": "floor"}).objective.truncated_as.values()) == {
+        "floor"
+    }
+    mixed = config(**{"objective.truncated.turns": "floor"}).objective.truncated_as
     assert mixed == {**TRUNCATED, "turns": "floor"}
 
 
@@ -353,10 +355,10 @@ def test_only_dapo_refills_unless_told() -> None:
     ("changes", "message"),
     [
         ({"group_size": 1}, "group_size.*greater than or equal to 2, got 1"),
-        ({"algorithm": "ppo"}, "algorithm.*'rloo', got 'ppo'"),
-        ({"refill": -1}, "refill"),
-        ({"truncated": "drop"}, "unknown choice .*mask, floor"),
-        ({"truncated": {"fault": "train"}}, "unknown limit 'fault'.*context, time"),
+        ({"objective.algorithm": "ppo"}, "algorithm.*'rloo', got 'ppo'"),
+        ({"objective.refill": -1}, "refill"),
+        ({"objective.truncated": "drop"}, "unknown choice .*mask, floor"),
+        ({"objective.truncated": {"fault": "train"}}, "unknown limit 'fault'.*context, time"),
         ({"grpo": {"num_generations": 4}}, "group_size"),
         ({"grpo": {"generation_kwargs": {"top_k": 20}}}, "know only the temperature"),
     ],

@@ -12,7 +12,7 @@ import tiny_policy
 
 from agentgym.errors import ConfigError, TrainingError
 from agentgym.tokens.codec import ChatCodec
-from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.objective import TRUNCATED
 from agentgym.train.preflight import check_fit, floor_of, load_tokenizer, local_model, preflight
 
@@ -21,12 +21,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 def fit(**changes: Any) -> list[str]:
-    config = TrainConfig.model_validate(
-        {"env": tiny_policy.ENV_ID, "model": "m", "out": "o", "max_turn_tokens": 8, **changes}
+    config = read_config(
+        {
+            "env": tiny_policy.ENV_ID,
+            "model": "m",
+            "out": "o",
+            "sampling.max_turn_tokens": 8,
+            **changes,
+        }
     )
     tokenizer = tiny_policy.make_tokenizer()
     return check_fit(config, env_kwargs=config.env_kwargs, tokenizer=tokenizer,
-                     context=config.max_context or 64, template_kwargs=None)  # fmt: skip
+                     context=config.sampling.max_context or 64, template_kwargs=None)  # fmt: skip
 
 
 def test_tasks_come_back_once_all_fits() -> None:
@@ -36,7 +42,10 @@ def test_tasks_come_back_once_all_fits() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_context": 20}, "opening has 17 tokens.*raise max_context .* lower max_turn_tokens"),
+        (
+            {"sampling.max_context": 20},
+            "opening has 17 tokens.*raise max_context .* lower max_turn_tokens",
+        ),
         ({"env_kwargs": {"tasks": 0}}, "has no tasks to train on"),
     ],
 )
@@ -110,8 +119,8 @@ def test_trainer_gets_context_and_folder_and_refuses_in_one_line(
     monkeypatch.setattr(grpo, "trainer_class", lambda algorithm: refusing)
     monkeypatch.chdir(tmp_path)
     tiny_policy.save_policy(tmp_path / "policy")
-    config = TrainConfig.model_validate(
-        {"env": tiny_policy.ENV_ID, "model": "policy", "out": "o", "max_turn_tokens": 8}
+    config = read_config(
+        {"env": tiny_policy.ENV_ID, "model": "policy", "out": "o", "sampling.max_turn_tokens": 8}
     )
     with pytest.raises(ConfigError, match="no trainer with these settings: not these"):
         grpo.make_trainer(config)

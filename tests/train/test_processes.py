@@ -14,6 +14,7 @@ import tiny_policy
 
 from agentgym.traces import read_traces
 from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 
 pytestmark = [
     pytest.mark.e2e,
@@ -32,7 +33,7 @@ def settings(model: Path, out: Path, **changes: Any) -> TrainConfig:
     Nobody can score the first task of either step, which the first process plays alone. The first
     step finds another in its place; what the second step draws, guess/2, can't be scored either.
     """
-    return TrainConfig.model_validate(
+    return read_config(
         {
             "env": tiny_policy.ENV_ID,
             "env_kwargs": {"unscored": ["guess/3", "guess/5", "guess/2"], "max_turns": 2},
@@ -43,13 +44,13 @@ def settings(model: Path, out: Path, **changes: Any) -> TrainConfig:
             "tasks_per_step": TASKS,
             "group_size": GROUP,
             "micro_batch": 6,
-            "algorithm": "dapo",
-            "refill": 1,
+            "objective.algorithm": "dapo",
+            "objective.refill": 1,
             "learning_rate": 1e-3,
-            "max_turn_tokens": 24,
-            "max_context": 128,
-            "save_every": 100,
-            "check_every": 1,
+            "sampling.max_turn_tokens": 24,
+            "sampling.max_context": 128,
+            "keep.checkpoints_every": 100,
+            "policy.check_every": 1,
             "grpo": {"beta": 0.05},
             **changes,
         }

@@ -10,6 +10,7 @@ import pytest
 
 from agentgym.errors import ConfigError
 from agentgym.train.config import TrainConfig
+from agentgym.train.config_reading import read_config
 from agentgym.train.files import CONFIG_FILE
 from agentgym.train.run_folder import claim, run_record
 
@@ -17,7 +18,7 @@ pytest.importorskip("transformers")
 
 
 def config_of(out: Path, **changes: Any) -> TrainConfig:
-    return TrainConfig.model_validate({"env": "e/E-v0", "model": "m", "out": out, **changes})
+    return read_config({"env": "e/E-v0", "model": "m", "out": out, **changes})
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_same_run_continues_from_its_last_checkpoint(
     out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert resumed(out) == out / "checkpoint-4"
-    assert resumed(out, steps=200, save_every=3) == out / "checkpoint-4"
+    assert resumed(out, steps=200, **{"keep.checkpoints_every": 3}) == out / "checkpoint-4"
     assert caplog.text == ""
 
 
@@ -63,7 +64,8 @@ def test_what_would_not_continue_is_refused(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"algorithm": "rloo"}, {"refill": 2}, {"truncated": "mask"}, {"temperature": 0.7},
+        {"objective.algorithm": "rloo"}, {"objective.refill": 2},
+        {"objective.truncated": "mask"}, {"sampling.temperature": 0.7},
         {"grpo": {"beta": 0.1}}, {"model": "n"},
     ],
 )  # fmt: skip
@@ -75,9 +77,9 @@ def test_what_changes_the_objective_is_told(
 
 
 def test_evaluations_keep_their_tasks(out: Path) -> None:
-    assert resumed(out, eval_tasks=3)
-    with pytest.raises(ConfigError, match="another eval_tasks"):
-        resumed(out, eval_tasks=3, eval_every=1)
+    assert resumed(out, **{"eval.tasks": 3})
+    with pytest.raises(ConfigError, match="another eval.tasks: .* it was eval.tasks=64$"):
+        resumed(out, **{"eval.tasks": 3, "eval.every": 1})
 
 
 def test_folder_that_is_no_run_or_another_ones_is_refused(out: Path, tmp_path: Path) -> None:

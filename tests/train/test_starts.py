@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import agentgym
-from agentgym.train.files import STARTS_FILE
+from agentgym.train.files import CONFIG_FILE, STARTS_FILE
 from agentgym.train.starts import note_start, read_starts
 
 
@@ -37,3 +37,15 @@ def test_lines_of_strangers_cost_themselves_alone(tmp_path: Path) -> None:
         file.write('{"step": -1}\n[3]\n{"started_at": 4}\n{"star')
     assert len(read_starts(tmp_path)) == 1
     assert read_starts(tmp_path / "none") == []
+
+
+def test_a_setting_in_a_table_is_named_with_its_table(tmp_path: Path) -> None:
+    before = {"eval": {"every": 5, "tasks": 64}, "grpo": {"beta": 0.1}}
+    now = {"eval": {"every": 10, "tasks": 64}, "grpo": {"beta": 0.1, "epsilon": 0.2}}
+    for settings in (before, now):
+        note_start(tmp_path, settings, checkpoint=None, processes=1)
+        (tmp_path / CONFIG_FILE).write_text(json.dumps(settings))
+    assert read_starts(tmp_path)[-1].changed == {
+        "eval.every": (5, 10),
+        "grpo": (before["grpo"], now["grpo"]),
+    }

@@ -12,7 +12,8 @@ from tiny_chat_policy import save_chat_policy, texts_of
 
 import agentgym  # noqa: F401  # registers the environments
 from agentgym.traces import read_traces
-from agentgym.train import TrainConfig, make_trainer
+from agentgym.train import make_trainer
+from agentgym.train.config_reading import read_config
 from agentgym.train.invariant import FLOAT32_TOLERANCE
 
 pytestmark = [
@@ -39,11 +40,11 @@ def test_trains_for_a_few_steps(name: str, tmp_path: Path) -> None:
         "group_size": 2,
         "micro_batch": 2,
         "learning_rate": 1e-3,
-        "max_turn_tokens": 24,
-        "max_context": CONTEXT,
-        "check_every": 1,
+        "sampling.max_turn_tokens": 24,
+        "sampling.max_context": CONTEXT,
+        "policy.check_every": 1,
     }
-    trainer = make_trainer(TrainConfig.model_validate(values))
+    trainer = make_trainer(read_config(values))
     rows: list[dict[str, Any]] = []
     rollout = trainer.rollout_func
 

@@ -23,8 +23,8 @@ def logprob_gap(history: RunHistory) -> Iterator[Alarm]:
             f"{history.thresholds.logprob_gap:g})",
             cause="the sampler has other weights, another dtype or another temperature than the "
             "trainer" + (f"; its weights are {lag:.1f} steps old" if lag else ""),
-            change="check_every = 1, which stops at the step where they part; the same dtype on "
-            "both sides; --logprobs-mode processed_logprobs on servers",
+            change="policy.check_every = 1, which stops at the step where they part; the same "
+            "dtype on both sides; --logprobs-mode processed_logprobs on servers",
             numbers={"gap": seen.mean, "low": seen.low, "high": seen.high},
         )
 

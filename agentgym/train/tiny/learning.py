@@ -17,7 +17,7 @@ import gymnasium
 
 from agentgym.rollout import Progress, derived_seed
 from agentgym.trace import Trace
-from agentgym.train.config import TrainConfig
+from agentgym.train.config import KeepSettings, SamplingSettings, TrainConfig
 from agentgym.train.evaluation import Evaluation, evaluate
 from agentgym.train.grpo import fit, make_trainer
 from agentgym.train.run_folder import claim
@@ -75,10 +75,9 @@ def learning_config(
         group_size=8,
         micro_batch=64,
         learning_rate=5e-4,
-        max_turn_tokens=MAX_TURN_TOKENS,
-        max_context=MAX_CONTEXT,
+        sampling=SamplingSettings(max_turn_tokens=MAX_TURN_TOKENS, max_context=MAX_CONTEXT),
         seed=seed,
-        save_every=max(1, steps // 2),
+        keep=KeepSettings(checkpoints_every=max(1, steps // 2)),
         grpo={"beta": 0.0, "lr_scheduler_type": "constant"},
     )
 

@@ -22,7 +22,7 @@ def test_training_and_evaluation_use_different_splits(tmp_path):
     config = learning_config(tmp_path)
     assert config.env_kwargs["split"] == "train"
     assert config.steps == STEPS
-    assert config.temperature == 1.0
+    assert config.sampling.temperature == 1.0
 
 
 def test_the_warm_start_comes_with_the_package_and_is_small():
