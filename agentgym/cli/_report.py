@@ -130,12 +130,18 @@ def _rollouts(run: Path) -> str:
 
 
 def _evaluation(run: Path) -> str:
+    from agentgym.evaluate.figures import figures_of
     from agentgym.evaluate.result import read_result
-    from agentgym.report.run.evaluations import counts
+    from agentgym.evaluate.tables import tables_of, warnings_of
     from agentgym.report.run.report import RESULT_FILE
 
-    table = counts(read_result(run / RESULT_FILE if run.is_dir() else run))
-    return columns(table.header, [[printable(cell) for cell in row] for row in table.rows])
+    figures = figures_of(read_result(run / RESULT_FILE if run.is_dir() else run))
+    parts = [f"! {printable(warning)}" for warning in warnings_of(figures)]
+    for table in tables_of(figures):
+        rows = [[printable(cell) for cell in row] for row in table.rows]
+        header = [printable(cell) for cell in table.header]
+        parts.append(f"{printable(table.title)}\n{columns(header, rows)}")
+    return "\n\n".join(parts)
 
 
 def printable_lines(text: str) -> str:

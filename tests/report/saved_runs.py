@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+
+from synthetic_runs import Symptoms, score_of, steps_of
 
 DATA = Path(__file__).parent / "data"
 LEARNS = DATA / "learns"
 """24 steps of the demo's training that went well, resumed after step 12; without its traces."""
 COLLAPSES = DATA / "collapses"
 """The same at twelve times the learning rate."""
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "train"))
-
-from synthetic_runs import Symptoms, score_of, steps_of  # noqa: E402
 
 
 def save(

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from agentgym.report.plots.chart import Chart, Point, Series, Unit
-from agentgym.statistics import mean_estimate, share_estimate
+from agentgym.statistics import Estimate, mean_estimate, share_estimate
 
 BAR_TEXT = (
     "Lines across the bars' ends: 95 % intervals clustered by task (Wilson's for shares, t for "
@@ -14,28 +14,33 @@ BAR_TEXT = (
 )
 
 
-def share_point(row: int, hits: Sequence[bool], tasks: Sequence[Hashable]) -> Point:
+def estimate_point(estimate: Estimate, *, about: str = "") -> Point:
+    """A bar's end, with the interval if anything is known of the spread.
+
+    Args:
+        estimate: The figure.
+        about: What it rests on; default: its episodes and tasks.
+    """
+    told = about or f"{estimate.n} episodes"
+    told = f"{told}, {estimate.n_clusters} tasks"
+    if estimate.n_clusters < 2:
+        return Point(x=0, y=estimate.mean, about=told)
+    return Point(x=0, y=estimate.mean, low=estimate.low, high=estimate.high, about=told)
+
+
+def share_point(hits: Sequence[bool], tasks: Sequence[Hashable]) -> Point:
     """A share of episodes.
 
     Args:
-        row: Which bar.
         hits: Shape `(n,)`, at least one.
         tasks: Shape `(n,)`, the task of each.
     """
-    found = share_estimate(hits, tasks)
-    about = f"{sum(hits)} of {found.n} episodes, {found.n_clusters} tasks"
-    if found.n_clusters < 2:
-        return Point(x=row, y=found.mean, about=about)
-    return Point(x=row, y=found.mean, low=found.low, high=found.high, about=about)
+    return estimate_point(share_estimate(hits, tasks), about=f"{sum(hits)} of {len(hits)} episodes")
 
 
-def mean_point(row: int, values: Sequence[float], tasks: Sequence[Hashable]) -> Point:
+def mean_point(values: Sequence[float], tasks: Sequence[Hashable]) -> Point:
     """A mean over episodes; see `share_point`."""
-    found = mean_estimate(values, tasks)
-    about = f"{found.n} episodes, {found.n_clusters} tasks"
-    if found.n_clusters < 2:
-        return Point(x=row, y=found.mean, about=about)
-    return Point(x=row, y=found.mean, low=found.low, high=found.high, about=about)
+    return estimate_point(mean_estimate(values, tasks))
 
 
 def bar_chart(

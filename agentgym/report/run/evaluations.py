@@ -1,21 +1,25 @@
-"""An evaluation result (`agentgym eval run`) as a page: its systems side by side."""
+"""An evaluation result (`agentgym eval run`) as a page: its systems side by side.
+
+The figures and their tables are those of `agentgym eval show` (`agentgym.evaluate.figures`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import agentgym
-from agentgym.evaluate.result import Attempt, Column, EvaluationResult, read_result
-from agentgym.report.plots.chart import MOST_SERIES, Chart, Point, Unit
-from agentgym.report.run.bars import BAR_TEXT, bar_chart, mean_point, share_point
+from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, Share, figures_of
+from agentgym.evaluate.result import EvaluationResult, read_result
+from agentgym.evaluate.tables import tables_of, warnings_of
+from agentgym.report.plots.chart import MOST_SERIES, Chart, Point
+from agentgym.report.run.bars import BAR_TEXT, bar_chart, estimate_point
 from agentgym.report.run.markup import Table
 from agentgym.report.run.page import Page, Section
-from agentgym.types import Usage
 
-_MOST_FAMILIES = 20
+_MOST_ROWS = 30
 
 
 def evaluation_page(path: Path, *, now: datetime | None = None) -> Page:
@@ -29,22 +33,27 @@ def evaluation_page(path: Path, *, now: datetime | None = None) -> Page:
         DataError: If it is none, or can't be read.
     """
     result = read_result(path)
+    figures = figures_of(result)
     now = now or datetime.now(UTC)
-    planned = result.n_planned
+    tables = [
+        Table(f"{t.title}. {t.note}" if t.note else t.title, t.header, t.rows)
+        for t in tables_of(figures)
+    ]
     return Page(
-        title=f"Evaluation {path.stem}",
+        title=f"Evaluation {path.stem if path.stem != 'result' else path.absolute().parent.name}",
         status=(
-            f"{len(result.columns)} systems:",
-            f"{len(result.tasks):,} tasks × {result.samples} episodes each = {planned:,}, by "
-            + result.external_score,
+            f"{len(figures.columns)} systems:",
+            f"{figures.n_tasks:,} tasks × {figures.samples} episodes each, scored by "
+            + figures.external_score,
         ),
         facts=tuple(_header(result)),
         sections=[
-            Section("success", "Success", tuple(_success(result)), tables=(counts(result),)),
-            Section("parts", "What became of the episodes", tuple(_parts(result))),
-            Section("spending", "Turns, time, dollars", tuple(_spending(result))),
+            Section("success", "Success", tuple(_success(figures))),
+            Section("parts", "What became of the episodes", tuple(_parts(figures))),
+            Section("spending", "Turns, time, dollars", tuple(_spending(figures))),
+            Section("tables", "All figures", tables=tables),
         ],
-        notes=tuple(_notes(result)),
+        notes=warnings_of(figures),
         settings=json.dumps(_settings(result), indent=2, ensure_ascii=False),
         footer=f"agentgym {agentgym.__version__}, made {now:%Y-%m-%d %H:%M:%S} UTC. Whether two "
         "systems differ is a matter of the same tasks: `agentgym eval compare`.",
@@ -68,150 +77,133 @@ def _settings(result: EvaluationResult) -> dict[str, object]:
     )
 
 
-def _scored(column: Column) -> list[Attempt]:
-    return [attempt for attempt in column.attempts if attempt.scored]
-
-
-def _success(result: EvaluationResult) -> Iterator[Chart]:
-    success = {
-        column.name: share_point(0, [a.correct is True for a in scored], _tasks(scored))
-        for column in result.columns
-        if (scored := _scored(column))
-    }
-    counted = "; ".join(f"{c.name} {len(_scored(c))}" for c in result.columns[:MOST_SERIES])
+def _success(figures: EvaluationFigures) -> Iterator[Chart]:
+    columns = figures.columns
+    counted = "; ".join(f"{c.name} {c.n_scored} of {c.n_total}" for c in columns[:_MOST_ROWS])
     yield bar_chart(
-        "success-all", "Solved, of the scored episodes", {"solved": success},
-        about=f"Share of scored episodes whose task is solved, by {result.external_score}, which "
-        f"is not the training reward. Scored episodes: {counted}. {BAR_TEXT}",
+        "success-all",
+        "Solved",
+        {
+            "of all episodes": {c.name: _all(c.success) for c in columns},
+            "of the scored ones": _scored({c.name: c.success for c in columns}),
+        },
+        about=f"Share of episodes whose task is solved, by {figures.external_score}, which is not "
+        f"the training reward. Scored: {counted}. {BAR_TEXT}",
         y_range=(0.0, 1.0),
         read="Overlapping intervals don't say that two systems are alike: `agentgym eval compare` "
         "compares them on the same tasks.",
-    )  # fmt: skip
-    score = {
-        column.name: mean_point(0, [float(a.external or 0.0) for a in scored], _tasks(scored))
-        for column in result.columns
-        if (scored := _scored(column))
-    }
+    )
+    scores = {c.name: estimate_point(c.score) for c in columns if c.score is not None}
     yield bar_chart(
-        "score-all", "External score", {"mean": score}, unit="number",
-        about=f"Mean of {result.external_score} over scored episodes. {BAR_TEXT}",
+        "score-all", "External score", {"mean": scores}, unit="number",
+        about=f"Mean of {figures.external_score} over the scored episodes. {BAR_TEXT}",
     )  # fmt: skip
-    families = sorted({f.family for f in result.tasks.values() if f.family})[:_MOST_FAMILIES]
-    if len(families) > 1:
-        bars: dict[str, dict[str, Point]] = {}
-        for column in result.columns[:MOST_SERIES]:
-            bars[column.name] = {}
-            for family in families:
-                of = [a for a in _scored(column) if result.tasks[a.task_id].family == family]
-                if of:
-                    hits = [a.correct is True for a in of]
-                    bars[column.name][family] = share_point(0, hits, _tasks(of))
+    if figures.samples > 1:
+        for key, title, of in (
+            ("pass-at-k", "pass@k: one of k attempts is right", "at_of_all"),
+            ("pass-hat-k", "pass^k: all of k attempts are right", "hat_of_all"),
+        ):
+            bars = {
+                c.name: {f"k = {p.k}": estimate_point(getattr(p, of)) for p in c.passes}
+                for c in columns[:MOST_SERIES]
+            }
+            yield bar_chart(
+                key, title, bars, y_range=(0.0, 1.0),
+                about=f"Mean over tasks; an attempt without a score counts as wrong. "
+                f"{_first_only(figures)}{BAR_TEXT}",
+            )  # fmt: skip
+    families = {
+        c.name: {name: _all(f.success) for name, f in list(c.families.items())[:_MOST_ROWS]}
+        for c in columns[:MOST_SERIES]
+    }
+    if any(len(each) > 1 for each in families.values()):
         yield bar_chart(
-            "success-family", "Solved, by family of tasks", bars,
-            about=f"{_first_only(result)}{BAR_TEXT}", y_range=(0.0, 1.0),
+            "success-family", "Solved, by family of tasks", families,
+            about=f"Share of all episodes. {_first_only(figures)}{BAR_TEXT}", y_range=(0.0, 1.0),
         )  # fmt: skip
 
 
-def _first_only(result: EvaluationResult) -> str:
-    count = len(result.columns)
-    return f"The first {MOST_SERIES} of {count} systems. " if count > MOST_SERIES else ""
-
-
-def _tasks(attempts: Sequence[Attempt]) -> list[str]:
-    return [attempt.task_id for attempt in attempts]
-
-
-def _parts(result: EvaluationResult) -> Iterator[Chart]:
-    bars: dict[str, dict[str, Point]] = {}
-    gates: dict[str, dict[str, Point]] = {}
-    for column in result.columns[:MOST_SERIES]:
-        scored = _scored(column)
-        if not scored:
-            continue
-        tasks = _tasks(scored)
-        shares = {
-            "completed": [a.completed for a in scored],
-            "solved": [a.correct is True for a in scored],
-            "cut by a limit": [a.truncation_reason is not None for a in scored],
-            "unreadable call": [a.malformed > 0 for a in scored],
-        }
-        bars[column.name] = {n: share_point(0, hits, tasks) for n, hits in shares.items()}
-        gates[column.name] = {
-            name: share_point(0, [a.gates.get(name, False) for a in scored], tasks)
-            for name in sorted({name for a in scored for name in a.gates})
-        }
-    about = f"Shares of scored episodes. {_first_only(result)}{BAR_TEXT}"
-    yield bar_chart("parts-shares", "Completion, limits, calls", bars, about=about,
-                    y_range=(0.0, 1.0))  # fmt: skip
+def _parts(figures: EvaluationFigures) -> Iterator[Chart]:
+    about = f"Shares of all episodes. {_first_only(figures)}{BAR_TEXT}"
+    yield bar_chart(
+        "parts-shares",
+        "Completion and correctness",
+        {
+            c.name: {
+                "completed: an answer came": _all(c.completion),
+                "solved": _all(c.success),
+                "unreadable call": _all(c.malformed),
+            }
+            for c in figures.columns[:MOST_SERIES]
+        },
+        about=about,
+        y_range=(0.0, 1.0),
+        read="Low completion and right when complete: more turns or tokens. High completion, "
+        "seldom solved: another policy, or another prompt.",
+    )
+    gates = {
+        c.name: {name: _all(share) for name, share in list(c.gates.items())[:_MOST_ROWS]}
+        for c in figures.columns[:MOST_SERIES]
+    }
     if any(gates.values()):
         yield bar_chart("gates", "Gates that fail", gates, about=about, y_range=(0.0, 1.0))
-
-
-def _spending(result: EvaluationResult) -> Iterator[Chart]:
-    ways: tuple[tuple[str, str, Unit, Callable[[Attempt], float]], ...] = (
-        ("turns", "Turns per episode", "number", lambda attempt: float(attempt.turns)),
-        ("seconds", "Seconds per episode", "seconds", lambda attempt: attempt.seconds),
-    )
-    for key, title, unit, of in ways:
-        bars = {
-            c.name: mean_point(0, [of(a) for a in c.attempts], _tasks(c.attempts))
-            for c in result.columns
-            if c.attempts
-        }
-        yield bar_chart(key, title, {"mean": bars}, unit=unit,
-                        about=f"Over all episodes. {BAR_TEXT}")  # fmt: skip
-    priced, unpriced = {}, []
-    for column in result.columns:
-        asked = any(not u.is_nothing for a in column.attempts for u in a.usage.values())
-        costs = [attempt.cost_usd for attempt in column.attempts]
-        known = [cost for cost in costs if cost is not None]
-        if len(known) < len(costs):
-            unpriced.append(column.name)
-        elif asked:  # scripted policies cost nothing, and have no bar
-            priced[column.name] = mean_point(0, known, _tasks(column.attempts))
-    told = f" Without a known price: {', '.join(unpriced)}." if unpriced else ""
     yield bar_chart(
-        "dollars", "Dollars per episode", {"mean": priced} if priced else {}, unit="dollars",
-        about=f"Over all episodes, failed ones included. {BAR_TEXT}{told}",
+        "by-turns",
+        "Solved, by number of turns",
+        {
+            c.name: _scored({_turns(b.low, b.high): b.success for b in c.by_turns})
+            for c in figures.columns[:MOST_SERIES]
+        },
+        about=f"Share of the scored episodes. {_first_only(figures)}{BAR_TEXT}",
+        y_range=(0.0, 1.0),
+    )
+
+
+def _turns(low: int, high: int) -> str:
+    return f"{low} turns" if low == high else f"{low} to {high} turns"
+
+
+def _spending(figures: EvaluationFigures) -> Iterator[Chart]:
+    turns = {c.name: estimate_point(c.turns) for c in figures.columns if c.turns is not None}
+    yield bar_chart("turns", "Turns per scored episode", {"mean": turns}, unit="number",
+                    about=BAR_TEXT)  # fmt: skip
+    yield _totals(
+        figures, "seconds", "Seconds per solved task", lambda c: c.seconds_per_solved,
+        "All seconds by the episodes that were solved; waiting in a queue is not counted.",
+    )  # fmt: skip
+    yield _totals(
+        figures, "dollars", "Dollars per solved task", lambda c: c.cost_per_solved_usd,
+        "All that was spent by the episodes that were solved. Without a bar: a role's price is "
+        "unknown, or none was solved.",
     )  # fmt: skip
 
 
-def counts(result: EvaluationResult) -> Table:
-    """Episodes, scored and solved ones of each system, with both denominators."""
-    rows = []
-    for column in result.columns:
-        scored = _scored(column)
-        solved = sum(attempt.correct is True for attempt in scored)
-        total: Usage = sum(
-            (usage for a in column.attempts for usage in a.usage.values()), Usage(calls=0)
-        )
-        rows.append(
-            (
-                column.name,
-                f"{len(column.attempts):,}",
-                f"{len(scored):,}",
-                f"{solved:,}",
-                _share(solved, len(scored)),
-                _share(solved, len(column.attempts)),
-                f"{total.prompt_tokens + total.completion_tokens:,}",
-            )
-        )
-    header = ("system", "episodes", "scored", "solved", "of scored", "of all", "tokens")
-    return Table("Both denominators: an episode without a score is no zero", header, rows)
+def _totals(
+    figures: EvaluationFigures,
+    key: str,
+    title: str,
+    of: Callable[[ColumnFigures], float | None],
+    about: str,
+) -> Chart:
+    known = {c.name: Point(x=0, y=value) for c in figures.columns if (value := of(c)) is not None}
+    return bar_chart(
+        key, title, {"total by solved": known}, unit="dollars" if key == "dollars" else "seconds",
+        about=f"{about} A ratio of totals, so there is no interval.",
+    )  # fmt: skip
 
 
-def _share(count: int, of: int) -> str:
-    return f"{count / of:.1%}" if of else "–"
+def _all(share: Share) -> Point:
+    return estimate_point(share.of_all, about=f"{share.count} of {share.n_total} episodes")
 
 
-def _notes(result: EvaluationResult) -> Iterator[str]:
-    for column in result.columns:
-        if len(column.attempts) < result.n_planned:
-            yield (
-                f"{column.name}: {len(column.attempts)} of {result.n_planned} planned episodes "
-                "were played."
-            )
-        failed = [attempt for attempt in column.attempts if not attempt.scored]
-        if failed:
-            by = sorted({attempt.failure_class or "unknown" for attempt in failed})
-            yield f"{column.name}: {len(failed)} episodes without a score ({', '.join(by)})."
+def _scored(shares: Mapping[str, Share]) -> dict[str, Point]:
+    return {
+        name: estimate_point(s.of_scored, about=f"{s.count} of {s.n_scored} scored episodes")
+        for name, s in shares.items()
+        if s.of_scored is not None
+    }
+
+
+def _first_only(figures: EvaluationFigures) -> str:
+    count: int = len(figures.columns)
+    return f"The first {MOST_SERIES} of {count} systems. " if count > MOST_SERIES else ""

@@ -144,12 +144,12 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
         "unreadable call": "malformed", "message cut off": "cut_off",
     }  # fmt: skip
     bars = {
-        name: share_point(row, [bool(each[key]) for each in scored], tasks)
-        for row, (name, key) in enumerate(facts.items())
+        name: share_point([bool(each[key]) for each in scored], tasks)
+        for name, key in facts.items()
     }
     cut = sorted({each["truncated"] for each in scored if each["truncated"]})
     bars |= {
-        f"cut by {reason}": share_point(0, [each["truncated"] == reason for each in scored], tasks)
+        f"cut by {reason}": share_point([each["truncated"] == reason for each in scored], tasks)
         for reason in cut
     }
     yield bar_chart(
@@ -159,17 +159,17 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
         "seldom solved: look at the reward.",
     )  # fmt: skip
     gates = {
-        name: share_point(0, [name in e["gates"] and e["gates"][name] for e in scored], tasks)
+        name: share_point([name in e["gates"] and e["gates"][name] for e in scored], tasks)
         for name in _names(scored, "gates")
     }
     if gates:
         yield bar_chart("gates", "Gates", {"share that fails it": gates},
                         about=f"{counted} {BAR_TEXT}", y_range=(0.0, 1.0))  # fmt: skip
-    means = {"reward": mean_point(0, [float(each["reward"]) for each in scored], tasks)}
+    means = {"reward": mean_point([float(each["reward"]) for each in scored], tasks)}
     for name in _names(scored, "components"):
         having = [each for each in scored if name in each["components"]]
         means[name] = mean_point(
-            0, [each["components"][name] for each in having], [each["task"] for each in having]
+            [each["components"][name] for each in having], [each["task"] for each in having]
         )
     yield bar_chart(
         "components", "Reward and its components", {"mean": means}, unit="number",

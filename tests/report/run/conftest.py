@@ -1,0 +1,8 @@
+"""The monitors' synthetic runs, which the tests of the run report share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "train"))
