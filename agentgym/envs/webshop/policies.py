@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from agentgym.client import SamplingParams
 from agentgym.envs.webshop import pages
 from agentgym.envs.webshop.env import WebShopEnv, read_action
 from agentgym.envs.webshop.fuzzy import is_match
@@ -71,15 +72,22 @@ class RandomPolicy:
     """Clicks and searches at random.
 
     Args:
-        seed: Together with the task and the turn it decides every action.
+        seed: Together with the task and the turn it decides every action; where an engine plays,
+            the turn's own seed does too, so that samples of a task differ.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
 
-    def __call__(self, messages: Sequence[Message], info: Mapping[str, Any]) -> Action:
+    def __call__(
+        self,
+        messages: Sequence[Message],
+        info: Mapping[str, Any],
+        sampling: SamplingParams | None = None,
+    ) -> Action:
         """Click anything on the page, or now and then search for words of the instruction."""
-        rng = random.Random(f"{self._seed}/{info['task_id']}/{len(messages)}")
+        turn = "" if sampling is None or sampling.seed is None else f"/{sampling.seed}"
+        rng = random.Random(f"{self._seed}/{info['task_id']}/{len(messages)}{turn}")
         available = info["available_actions"]
         targets = [name for name in available["clickables"] if name]
         if available["has_search_bar"] or not targets or rng.random() < 0.1:

@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from agentgym.client import SamplingParams
 from agentgym.envs.webshop.env import WebShopEnv, read_action
 from agentgym.envs.webshop.policies import (
     OraclePolicy,
@@ -86,6 +87,17 @@ def test_random_policy_repeats_itself_under_a_seed(play, embedded):
 
     assert transcript(1) == transcript(1)
     assert transcript(1) != transcript(2)
+
+
+def test_random_policy_plays_samples_of_a_task_differently(embedded):
+    messages, info = embedded.reset(options={"task_id": embedded.task_ids()[0]})
+    policy = RandomPolicy(seed=0)
+
+    def actions():
+        return [str(policy(messages, info, SamplingParams(seed=seed))) for seed in range(10)]
+
+    assert actions() == actions()
+    assert len(set(actions())) > 5
 
 
 @pytest.mark.parametrize("argument", ["red shoes", "a[b", "10] x", "a [b] c", "two\nlines"])
