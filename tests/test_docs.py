@@ -242,3 +242,15 @@ def test_what_leads_nowhere_fails_the_build(tmp_path: Path, page: str, complaint
     result = build(tmp_path / "site", "-f", str(tmp_path / "mkdocs.yml"))
     assert result.returncode == 1
     assert complaint in result.stdout
+
+
+def test_figures_of_the_comparison_are_the_measured_ones() -> None:
+    text = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    part = text.partition("## Measured side by side")[2]
+    figures = set(re.findall(r"\b\d+\.\d+\b", part)) - {"0.4"}  # a version
+    results = ROOT / "benchmarks" / "results"
+    measured = "".join(
+        (results / name).read_text(encoding="utf-8") for name in ("side_by_side.md", "trl_loop.md")
+    )
+    assert len(figures) > 5
+    assert {figure for figure in figures if not re.search(rf"\b{figure}\b", measured)} == set()

@@ -1,7 +1,8 @@
 """The examples in README.md, docs/ and the environments' cards run as they stand.
 
 Python blocks run with the end-to-end tests: together they take a minute. One that needs the
-training stack says so in its first line, `# requires: train`.
+training stack says so in its first line, `# requires: train`; one that other blocks of the page
+import says which file it is, `# file: name.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -26,6 +30,18 @@ FENCE = re.compile(
 )
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 TRAIN_MARK = "# requires: train"
+FILE_MARK = re.compile(r"# file: (\w+\.py)\n")
+"""First line of a block that the page's later blocks find as a file."""
+KINDS = {
+    "": "what something looks like: a diagram, output",
+    "js": "another language's client",
+    "python": "runs",
+    "sh": "a command; our own are ones that the program takes",
+    "text": "output",
+    "toml": "a file; it parses",
+    "yaml": "a file of another program; it parses",
+}
+"""Every kind of block there is."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,11 @@ PYTHON_BLOCKS = [block for block in BLOCKS if block.info == "python"]
 @pytest.mark.e2e
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=[block.place for block in PYTHON_BLOCKS])
 def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for earlier in BLOCKS:
+        if earlier.page == block.page and (named := FILE_MARK.match(earlier.text)):
+            (tmp_path / named[1]).write_text(earlier.text, encoding="utf-8")
+            monkeypatch.delitem(sys.modules, named[1].removesuffix(".py"), raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
     if block.text.startswith(TRAIN_MARK):  # one vLLM engine a process
         script = tmp_path / "block.py"
         script.write_text(block.text, encoding="utf-8")
@@ -81,6 +102,19 @@ def test_no_python_block_is_left_out() -> None:
     assert PYTHON_BLOCKS
     odd = [block.place for block in BLOCKS if re.match(r"py(thon)?\b.", block.info)]
     assert odd == [], "write ```python alone; a block that can't run is no example"
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    """What doesn't run is so on purpose."""
+    assert {block.place: block.info for block in BLOCKS if block.info not in KINDS} == {}
+
+
+@pytest.mark.parametrize(("kind", "parse"), [("toml", tomllib.loads), ("yaml", yaml.safe_load)])
+def test_files_shown_parse(kind: str, parse: Callable[[str], object]) -> None:
+    shown = [block for block in BLOCKS if block.info == kind]
+    assert shown
+    for block in shown:
+        assert isinstance(parse(block.text), dict), block.place
 
 
 def commands_of(blocks: list[Block]) -> list[list[str]]:

@@ -258,6 +258,11 @@ def blocking_line(frame: FrameType) -> tuple[str, str]:
     text += f": {code}" if code else ""
     if own is not frame:
         text += f" (now in {frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name})"
+    if _is_in(own, (_AGENTGYM,)):  # no code of the user's takes part, so there is none to change
+        return (
+            place,
+            f"{text}; agentgym's own work: too few cores for what runs here, or huge texts",
+        )
     return place, f"{text}; make it async, or run it in a thread, so that the others can go on"
 
 

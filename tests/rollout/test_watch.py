@@ -336,6 +336,18 @@ def test_an_installed_environment_is_named_rather_than_what_it_calls(innermost: 
     assert "(now in " in text
 
 
+def test_where_no_code_of_the_users_takes_part_none_is_to_be_changed():
+    seen: list[tuple[str, str]] = []
+    tools, events = Path(agentgym.__file__).parent / "tools.py", Path(asyncio.__file__).parent
+    look = "def f():\n    told(sys._getframe())\n"
+    own = compiled(look, tools, sys=sys, told=lambda frame: seen.append(blocking_line(frame)))
+    compiled("def _run():\n    g()\nf = _run\n", events / "events.py", g=own)()
+    ((place, text),) = seen
+    assert place == f"{tools}:2"
+    assert "agentgym's own work" in text
+    assert "make it async" not in text
+
+
 def test_the_same_line_is_told_on_again_at_growing_intervals():
     clock = Clock()
     often = _Sparingly(clock)
