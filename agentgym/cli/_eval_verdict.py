@@ -55,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge", metavar="FILE.json", type=Path, help="report of `agentgym judge check --out`"
     )
     parser.add_argument(
+        "--score",
+        metavar="MODULE:FUNCTION",
+        help="external score of the traces (default: the one that the environment ships)",
+    )
+    parser.add_argument(
         "--replay",
         metavar="N",
         type=int,

@@ -47,14 +47,16 @@ def judged_source(args: argparse.Namespace) -> TrainingVerdict:
         AgentGymError: If something can't be read, or is out of range.
     """
     from agentgym.evaluate.base_reading import read_base
+    from agentgym.evaluate.external import named_score
     from agentgym.evaluate.verdict import training_verdict
 
     _check_numbers(args)
-    base = read_base(args.source, column=args.column)
+    score = named_score(args.score) if args.score else None
+    base = read_base(args.source, column=args.column, score=score)
     reference = None
     if args.reference is not None or args.reference_column is not None:
         where = args.reference or args.source
-        reference = read_base(where, column=args.reference_column).episodes
+        reference = read_base(where, column=args.reference_column, score=score).episodes
     health, faults = _health(args.judge) if args.judge is not None else (None, ())
     repeats = base.repeats
     if args.replay:
@@ -69,6 +71,7 @@ def judged_source(args: argparse.Namespace) -> TrainingVerdict:
         health=health,
         faults=faults,
         env_spec=base.env_spec,
+        unscored_because=base.unscored_because,
     )
 
 
@@ -101,18 +104,10 @@ def _health(path: Path) -> tuple[HealthReport, tuple[str, ...]]:
 
 def _replayed(base: BaseSet, number: int) -> Determinism:
     """Play episodes of the traces again, as they were played."""
-    from gymnasium.envs.registration import EnvSpec
-
-    from agentgym.evaluate.base_reading import traces_of
+    from agentgym.evaluate.base_reading import env_source, traces_of
     from agentgym.evaluate.determinism import Determinism, replay
-    from agentgym.rollout.source import EnvSource
 
-    try:
-        source = EnvSource(EnvSpec.from_json(base.env_spec))
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"can't make the environment of {base.source} again: {error}; leave out --replay"
-        ) from error
+    source = env_source(base.env_spec)
     found = Determinism(compared=0, differing=0)
     playable = (t for t in traces_of(base.files) if t.task_id is not None and t.scored and t.turns)
     for trace in islice(playable, number):

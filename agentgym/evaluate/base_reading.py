@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentgym.errors import DataError
+from gymnasium.envs.registration import EnvSpec
+
+from agentgym.core import AgentEnv
+from agentgym.errors import AgentGymError, ConfigError, DataError
 from agentgym.evaluate.base_episodes import BaseEpisode, base_episode
 from agentgym.evaluate.determinism import Determinism, TraceComparison
+from agentgym.evaluate.external import ExternalScore, ScoreFunction
 from agentgym.evaluate.result import Attempt, Column, EvaluationResult, read_result
+from agentgym.rollout.source import EnvSource
 from agentgym.trace import Trace
 from agentgym.traces.jsonl import TraceFile
 
@@ -34,15 +39,21 @@ class BaseSet:
     """Trace files behind it; none where a result came without."""
     repeats: Determinism | None = None
     """Same calls in the same states, by the traces."""
+    unscored_because: str | None = None
+    """Why there is no external score, in one line."""
 
 
-def read_base(path: Path, *, column: str | None = None) -> BaseSet:
+def read_base(
+    path: Path, *, column: str | None = None, score: ScoreFunction | None = None
+) -> BaseSet:
     """Read the episodes of one policy.
 
     Args:
         path: A file of traces, a result of `agentgym eval run`, or a folder with either; of a
             training run, its episodes before the first update.
         column: Which system of a result; None takes the only one, or the only one to be trained.
+        score: External score of traces; None takes the one that the environment ships. A result
+            has its own.
 
     Raises:
         DataError: If there is nothing to read, or it is of several policies or environments.
@@ -58,12 +69,12 @@ def read_base(path: Path, *, column: str | None = None) -> BaseSet:
                 f"{path} has no episodes: no {RESULT_FILE}, no traces.jsonl, and no traces of a "
                 "training run's first step; name the file"
             )
-        return _no_column(_of_traces(tuple(found)), column)
+        return _no_column(_of_traces(tuple(found), score), column)
     if not path.exists():
         raise DataError(f"there is no {path}; name a trace file, a result or a run's folder")
     if _is_one_object(path):
         return _of_result(path, column)
-    return _no_column(_of_traces((path,)), column)
+    return _no_column(_of_traces((path,), score), column)
 
 
 def traces_of(files: tuple[Path, ...]) -> Iterator[Trace]:
@@ -83,17 +94,66 @@ class _Gathered:
     envs: dict[str, str] = field(default_factory=dict)
     policies: dict[str, None] = field(default_factory=dict)
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: Trace, scores: _Scores) -> None:
         self.envs.setdefault(_env_id(trace.env_spec), trace.env_spec)
         self.policies.setdefault(str(trace.policy.get("model") or "unnamed"))
         self.comparison.add(trace)
-        self.episodes.append(base_episode(trace))
+        self.episodes.append(scores.scored(base_episode(trace), trace))
 
 
-def _of_traces(files: tuple[Path, ...]) -> BaseSet:
-    gathered = _Gathered()
+class _Scores:
+    """The external scores of traces, as long as they can be had."""
+
+    def __init__(self, function: ScoreFunction | None) -> None:
+        self._function = function
+        self._score: ExternalScore | None = None
+        self.missing: str | None = None
+
+    def scored(self, episode: BaseEpisode, trace: Trace) -> BaseEpisode:
+        """An episode with its external score, which then says whether it is solved."""
+        if self.missing is None and self._score is None:
+            try:
+                self._score = ExternalScore(env_of(trace.env_spec), self._function)
+            except (AgentGymError, TypeError) as error:
+                if self._function is not None:  # asked for
+                    raise
+                self.missing = str(error)
+        if self._score is None or not episode.scored:
+            return episode
+        found = self._score(trace)
+        if found is None:
+            return episode
+        return episode.model_copy(update={"score": found.total, "correct": found.correct})
+
+
+def env_of(env_spec: str) -> AgentEnv:
+    """An environment as traces describe it.
+
+    Raises:
+        ConfigError: If it can't be made here.
+    """
+    env = env_source(env_spec).make().unwrapped
+    if not isinstance(env, AgentEnv):
+        raise ConfigError(f"{type(env).__name__} is no AgentEnv, so it has no external score")
+    return env
+
+
+def env_source(env_spec: str) -> EnvSource:
+    """Makes environments as traces describe them.
+
+    Raises:
+        ConfigError: If they can't be made here.
+    """
+    try:
+        return EnvSource(EnvSpec.from_json(env_spec))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"can't make the environment of the traces again: {error}") from error
+
+
+def _of_traces(files: tuple[Path, ...], score: ScoreFunction | None) -> BaseSet:
+    gathered, scores = _Gathered(), _Scores(score)
     for trace in traces_of(files):
-        gathered.add(trace)
+        gathered.add(trace, scores)
     source = ", ".join(map(str, files))
     if not gathered.episodes:
         raise DataError(f"{source} holds no episode; nothing was played, or all lines are torn")
@@ -110,6 +170,7 @@ def _of_traces(files: tuple[Path, ...]) -> BaseSet:
         source=source,
         files=files,
         repeats=gathered.comparison.result,
+        unscored_because=scores.missing,
     )
 
 

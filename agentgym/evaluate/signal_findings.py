@@ -179,7 +179,9 @@ def reward_varies(episodes: Sequence[BaseEpisode]) -> Finding:
     )
 
 
-def reward_above_evaluation(episodes: Sequence[BaseEpisode]) -> Finding:
+def reward_above_evaluation(
+    episodes: Sequence[BaseEpisode], *, unscored_because: str | None = None
+) -> Finding:
     """Episodes that the reward likes better than an independent evaluation does.
 
     A reward may go beyond 1 by bonuses for what is solved; 1 is the top of the rule's scale. An
@@ -192,7 +194,8 @@ def reward_above_evaluation(episodes: Sequence[BaseEpisode]) -> Finding:
         return Finding(
             name="reward_above_evaluation",
             status="not_measured",
-            said="no external score to hold the reward against",
+            said="no external score to hold the reward against"
+            + (f": {unscored_because}" if unscored_because else ""),
             rule=rule,
         )
     above = [(r, s) for r, s in pairs if min(r, 1.0) > s + 1e-9]

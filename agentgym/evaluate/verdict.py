@@ -83,6 +83,7 @@ def training_verdict(
     health: HealthReport | None = None,
     faults: Sequence[str] = (),
     env_spec: str | None = None,
+    unscored_because: str | None = None,
 ) -> TrainingVerdict:
     """Say whether to train.
 
@@ -95,6 +96,7 @@ def training_verdict(
         health: The judge on a gold set; see `agentgym judge check`.
         faults: What of that was not good enough.
         env_spec: The environment, as JSON, to name what makes its tasks easier.
+        unscored_because: Why the episodes have no external score, where they have none.
 
     Raises:
         DataError: If no episode has a score.
@@ -110,7 +112,7 @@ def training_verdict(
         limit_findings.unscored(episodes),
         scoring_findings.determinism(repeats),
         scoring_findings.judge(episodes, health, faults),
-        signal_findings.reward_above_evaluation(episodes),
+        signal_findings.reward_above_evaluation(episodes, unscored_because=unscored_because),
         limit_findings.turn_cap(episodes),
         limit_findings.token_limit(episodes),
         limit_findings.context_limit(episodes),
