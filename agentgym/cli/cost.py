@@ -5,6 +5,7 @@ Examples:
   agentgym cost plan --groups 64 --steps 200 --turns geometric:mean=6,max=20
   agentgym cost plan --workload workload.toml --judge-model GLM-5.1
   agentgym cost prices
+  agentgym cost speed --base-url http://localhost:8000/v1 --model my-policy --concurrency 256
 
 `agentgym cost ACTION --help` explains an action and gives examples.
 """

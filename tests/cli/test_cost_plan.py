@@ -190,3 +190,40 @@ def test_a_long_tail_of_turns_is_shown_from_both_ends(plan):
     rows = [line.split()[0] for line in out.splitlines() if "%" in line and "," in line]
     assert {"1", "6", "199", "200"} <= set(rows)
     assert "7" not in rows
+
+
+def test_a_server_s_speed_is_measured_for_the_plan(agentgym_command, model_server):
+    def answer(body):
+        words = len(body["messages"][-1]["content"].split())
+        reply = {"message": {"role": "assistant", "content": "x"}, "finish_reason": "length"}
+        written = body.get("max_tokens") or body["max_completion_tokens"]
+        usage = {"prompt_tokens": words, "completion_tokens": written}
+        return 200, {"model": "m", "choices": [{"index": 0, **reply}], "usage": usage}
+
+    server = model_server(answer)
+    code, out, err = agentgym_command(
+        *("cost", "speed", "--base-url", server.url, "--model", "m", "--concurrency", 2),
+        *("--requests", 6, "--prompt-words", 50, "--output-tokens", 9, "--gpus", 4),
+    )
+    assert (code, err) == (0, "")
+    assert all(body["ignore_eos"] for body in server.bodies)
+    assert len(server.bodies) == 1 + 6 + 6
+    flags = out.splitlines()[-1].split("agentgym ")[1].split()
+    code, out, _ = agentgym_command(*flags, "--json")
+    serving = json.loads(out)["workload"]["policy"]["serving"]
+    assert (code, serving["gpus"]) == (0, 4)
+    assert serving["decode_tokens_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "say who is measured: --base-url and --model"),
+        (["--concurrency", "8", "--requests", "4"], "--requests must be at least --concurrency"),
+        (["--gpus", "0"], "--gpus must be at least 1"),
+    ],
+)
+def test_speeds_that_can_t_be_measured_are_refused(agentgym_command, args, message):
+    code, _, err = agentgym_command("cost", "speed", *args)
+    assert code == 1
+    assert message in err
