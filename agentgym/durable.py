@@ -47,10 +47,10 @@ def append_line(file: int, line: bytes) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole, so that nobody ever reads half of it; make its folder if missing.
 
-    The text is on the disk before the old file goes, so a crash leaves the one or the other.
+    The content is on the disk before the old file goes, so a crash leaves the one or the other.
 
     Raises:
         OSError: If it can't be written; the old file is untouched.
@@ -58,8 +58,8 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

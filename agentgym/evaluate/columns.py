@@ -70,7 +70,7 @@ class ColumnSpec(Record):
     @property
     def file_stem(self) -> str:
         """The name as part of a file's name."""
-        return _PLAIN_NAME.sub("_", self.name).strip("._") or "column"
+        return file_stem(self.name)
 
     def identity(self) -> dict[str, Any]:
         """What its answers depend on: no prices, no limits, nothing secret."""
@@ -80,6 +80,11 @@ class ColumnSpec(Record):
         facts = {name: public.get(name) for name in _ANSWERS_DEPEND_ON}
         urls = sorted(public_url(server.base_url) for server in self.servers)
         return {**facts, "urls": urls, "sampling": self.sampling.model_dump(mode="json")}
+
+
+def file_stem(name: str) -> str:
+    """A column's name as part of a file's name."""
+    return _PLAIN_NAME.sub("_", name).strip("._") or "column"
 
 
 def scripted_column(name: str) -> ColumnSpec:
