@@ -30,7 +30,7 @@ _NONE = Usage(calls=0)
 
 @dataclass(frozen=True)
 class Episode:
-    """One played episode, as far as the planner minds."""
+    """One episode, as far as the planner minds."""
 
     task: str
     turns: int
@@ -48,9 +48,9 @@ class Sample:
     """What is kept of the episodes that a workload is measured from."""
 
     episodes: list[Episode] = field(default_factory=list)
-    """Those that were played to their end."""
+    """Those that got to a turn; one that something broke after two is one of two turns."""
     others: dict[str, RoleActual] = field(default_factory=dict)
-    """What everything else cost: attempts that were repeated, episodes that something broke."""
+    """What everything else cost: attempts that were repeated, episodes that began with a fault."""
     counted: int = 0
     """Episodes, broken ones included."""
     models: dict[str, ModelFacts] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def sample_of(bills: Iterable[EpisodeBill], *, pricing: Pricing | None = None) -
         usage = {role: _priced(role, used, bill, pricing) for role, used in bill.usage.items()}
         sample.models |= bill.models
         sample.counted += bill.counts
-        if bill.counts and bill.played and not bill.earlier:
+        if bill.counts and bill.turns and not bill.earlier:
             sample.episodes.append(_episode(bill, usage))
             continue
         for role, used in usage.items():
@@ -118,11 +118,13 @@ def calibrate(
         basis: Where it is from.
 
     Raises:
-        ConfigError: If no episode was played to its end, or none has counts of its tokens.
+        ConfigError: If no episode got to a turn, or none has counts of its tokens.
     """
     measured = [one for one in sample.episodes if one.usage]
     if not measured:
-        raise ConfigError("no episode was played to its end at once, so there is nothing to fit")
+        raise ConfigError(
+            "no episode got to a turn at the first attempt, so there is nothing to fit"
+        )
     counts: dict[float, float] = defaultdict(float)
     for one in sample.episodes:
         counts[float(one.turns)] += 1
@@ -158,7 +160,9 @@ def predict(sample: Sample, episodes: int) -> list[Prediction]:
     """
     measured = [one for one in sample.episodes if one.usage]
     if not measured:
-        raise ConfigError("no episode was played to its end at once, so nothing can be predicted")
+        raise ConfigError(
+            "no episode got to a turn at the first attempt, so nothing can be predicted"
+        )
     roles = [r for r in dict.fromkeys(r for one in measured for r in one.usage) if _used(sample, r)]
     known = all(_dollars(sample, role) is not None for role in roles)
     found = [_predicted(sample, measured, (role,), episodes) for role in roles]

@@ -155,7 +155,7 @@ def test_without_prices_tokens_are_predicted():
 
 
 def test_nothing_to_measure_is_said():
-    with pytest.raises(ConfigError, match="no episode was played to its end"):
+    with pytest.raises(ConfigError, match="no episode got to a turn"):
         calibrate(sample_of([]), groups=1, group_size=1, steps=1)
     silent = EpisodeBill(
         {"policy": Usage(calls=0)}, counts=True, task="a", played=True, turns=(None, None)
