@@ -176,7 +176,7 @@ def _identity(value: Any) -> Any:
 
 def code_version() -> str:
     """The version of agentgym, with the commit where it runs from a checkout of its own."""
-    root = Path(agentgym.__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_S, check=True)
