@@ -104,14 +104,13 @@ def _health(path: Path) -> tuple[HealthReport, tuple[str, ...]]:
 
 def _replayed(base: BaseSet, number: int) -> Determinism:
     """Play episodes of the traces again, as they were played."""
-    from agentgym.evaluate.base_reading import env_source, traces_of
+    from agentgym.evaluate.base_reading import env_of, traces_of
     from agentgym.evaluate.determinism import Determinism, replay
 
-    source = env_source(base.env_spec)
     found = Determinism(compared=0, differing=0)
     playable = (t for t in traces_of(base.files) if t.task_id is not None and t.scored and t.turns)
     for trace in islice(playable, number):
-        found += replay(source.make, trace)
+        found += replay(lambda: env_of(base.env_spec), trace)
     if not found.compared:
         raise DataError(f"{base.source} has no traces of scored episodes to play again")
     return found

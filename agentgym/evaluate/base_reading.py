@@ -14,7 +14,7 @@ from agentgym.errors import AgentGymError, ConfigError, DataError
 from agentgym.evaluate.base_episodes import BaseEpisode, base_episode
 from agentgym.evaluate.determinism import Determinism, TraceComparison
 from agentgym.evaluate.external import ExternalScore, ScoreFunction
-from agentgym.evaluate.result import Attempt, Column, EvaluationResult, read_result
+from agentgym.evaluate.result import KIND, Attempt, Column, EvaluationResult, read_result
 from agentgym.rollout.source import EnvSource
 from agentgym.trace import Trace
 from agentgym.traces.jsonl import TraceFile
@@ -114,7 +114,7 @@ class _Scores:
         if self.missing is None and self._score is None:
             try:
                 self._score = ExternalScore(env_of(trace.env_spec), self._function)
-            except (AgentGymError, TypeError) as error:
+            except AgentGymError as error:
                 if self._function is not None:  # asked for
                     raise
                 self.missing = str(error)
@@ -132,22 +132,14 @@ def env_of(env_spec: str) -> AgentEnv:
     Raises:
         ConfigError: If it can't be made here.
     """
-    env = env_source(env_spec).make().unwrapped
-    if not isinstance(env, AgentEnv):
-        raise ConfigError(f"{type(env).__name__} is no AgentEnv, so it has no external score")
-    return env
-
-
-def env_source(env_spec: str) -> EnvSource:
-    """Makes environments as traces describe them.
-
-    Raises:
-        ConfigError: If they can't be made here.
-    """
     try:
-        return EnvSource(EnvSpec.from_json(env_spec))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"can't make the environment of the traces again: {error}") from error
+        env = EnvSource(EnvSpec.from_json(env_spec)).make().unwrapped
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"can't make {_env_id(env_spec)} of the traces again: {why}") from error
+    if not isinstance(env, AgentEnv):
+        raise ConfigError(f"{type(env).__name__} is no AgentEnv")
+    return env
 
 
 def _of_traces(files: tuple[Path, ...], score: ScoreFunction | None) -> BaseSet:
@@ -241,10 +233,9 @@ def _no_column(found: BaseSet, column: str | None) -> BaseSet:
 
 
 def _is_one_object(path: Path) -> bool:
-    """Whether a file is one JSON object over several lines, and not a trace on each."""
+    """Whether a file is a result, or should be one, and not a trace on each line."""
     with path.open("rb") as file:
-        head = file.read(400).lstrip()
-    return head.startswith(b"{") and b'"trace_id"' not in head and b'"env_spec": "{' not in head
+        return path.suffix == ".json" or KIND.encode() in file.read(200)
 
 
 def _env_id(env_spec: str) -> str:
