@@ -169,6 +169,8 @@ class Ledger:
         self._struck: Account | None = None
         self._expected: float | None = None
         self._refusal: str | None = None
+        self.spent_by_role: dict[str, Usage] = {}
+        """All bills so far."""
         self.meter: Meter = _LedgerMeter(self)
         """Counts what is charged inside `metered(ledger.meter)`."""
 
@@ -195,6 +197,8 @@ class Ledger:
     def charge(self, role: str, usage: Usage) -> None:
         """Count a bill."""
         with self._lock:
+            before = self.spent_by_role.get(role)
+            self.spent_by_role[role] = usage if before is None else before + usage
             unpriced = usage.cost_usd is None and not usage.is_nothing
             if unpriced and self.budget.needs_price(role) and role not in self._free:
                 self._unpriced.add(role)

@@ -64,6 +64,7 @@ class ColocatedPolicy:
             writer=settings.writer,
             progress=settings.progress,
             policy_name=settings.policy_name,
+            ledger=settings.ledger,
         )
 
     def after_sync(self, version: str) -> None:

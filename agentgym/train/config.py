@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from agentgym.errors import ConfigError, unknown_name
+from agentgym.rollout.budget import RunBudget
 from agentgym.train.algorithms import Algorithm
 from agentgym.train.grpo_table import check_names
 from agentgym.train.lora import LoraSettings
@@ -166,6 +167,9 @@ class TrainConfig(Record):
     """Fixes the order of tasks and every sampling seed, also across a resume."""
     stop_on: tuple[str, ...] = ()
     """Alarms that end the run, such as `["no_signal", "gate:truncated"]`."""
+    budget: RunBudget | None = None
+    """Dollars and tokens that the episodes' models may spend; the run ends at a step boundary, with
+    a checkpoint. The policy's own GPUs cost no dollars here."""
     sampling: SamplingSettings = SamplingSettings()
     """How the policy samples, and how much."""
     objective: ObjectiveSettings = ObjectiveSettings()

@@ -120,6 +120,7 @@ def evaluate(
         progress=progress,
         policy_name=trainer.model.name_or_path,
         template_kwargs=trainer.args.chat_template_kwargs or {},
+        ledger=getattr(trainer.rollout_func, "ledger", None),
     )
     engine = source.engine(settings, codec)
     try:

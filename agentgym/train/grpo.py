@@ -38,6 +38,7 @@ from agentgym.train.rendezvous import rendezvous_of_its_own
 from agentgym.train.rollout import episode_reward, rollout_func
 from agentgym.train.run_folder import claim, run_record
 from agentgym.train.served_setup import served_policy
+from agentgym.train.spending import within_budget
 from agentgym.train.starts import note_start
 from agentgym.train.trackers import check_trackers
 from agentgym.train.versions import require_training_stack
@@ -97,17 +98,18 @@ def fit(
 
     Raises:
         TrainingError: If training must stop.
+        BudgetStop: If the config's budget is used up, with the last whole step saved.
         KeyboardInterrupt: After Ctrl-C, with everything saved.
     """
     config.out.mkdir(parents=True, exist_ok=True)
     settings = run_record(config)
     record = json.dumps(settings, indent=2, ensure_ascii=False)
+    processes = trainer.accelerator.num_processes
     if trainer.accelerator.is_main_process:
-        processes = trainer.accelerator.num_processes
         note_start(config.out, settings, checkpoint=checkpoint, processes=processes)
         (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
-    with stoppable(trainer):
+    with within_budget(trainer.rollout_func, config, processes=processes), stoppable(trainer):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     monitor.raise_if_stopped()
     model = config.out / MODEL_FOLDER

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentgym.client import SamplingParams
-from agentgym.rollout import EpisodeRequest, Limits, Progress
+from agentgym.rollout import EpisodeRequest, Ledger, Limits, Progress
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceSink
@@ -46,6 +46,8 @@ class EngineSettings:
     """For the chat template, as the codec has them."""
     seeded: bool = True
     """Whether requests carry the seeds that make sampling repeatable."""
+    ledger: Ledger | None = None
+    """What episodes are paid from; None where nobody minds."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import gymnasium
 
 from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
-from agentgym.rollout import EpisodeRequest, Limits, Progress
+from agentgym.rollout import EpisodeRequest, Ledger, Limits, Progress
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.train.advantages import informative
@@ -49,6 +49,7 @@ from agentgym.train.policy_source import (
 from agentgym.train.preflight import floor_of, preflight
 from agentgym.train.refill import further_tasks, refill
 from agentgym.train.row_requests import row_requests
+from agentgym.train.spending import require_paid
 from agentgym.train.step_traces import StepTraces
 from agentgym.train.versions import require_training_stack
 from agentgym.train.whole_batch import whole_batch
@@ -140,6 +141,8 @@ class Rollout:
         """Entered while episodes run; `train` lets Ctrl-C through there."""
         self.progress: Progress | None = None
         """Told how a rollout goes."""
+        self.ledger: Ledger | None = None
+        """What episodes are paid from; no batch begins that it would not pay for."""
         self.listeners: list[BatchListener] = []
         """Told of each batch."""
         self.keep_traces_every = 1
@@ -327,7 +330,13 @@ class Rollout:
             requests: The episodes.
             trainer: Whose policy plays.
             more: Whether they belong to a batch of which some were played already.
+
+        Raises:
+            BudgetStop: If the run's budget leaves nothing for them.
+            TrainingError: If something else came back than was asked for.
         """
+        if self.ledger is not None:
+            require_paid(self.ledger, len(requests))
         if self._engine is None:
             self._engine = self._new_engine(len(requests), trainer)
         self._open_traces(trainer, more=more)
@@ -369,6 +378,7 @@ class Rollout:
             policy_name=trainer.model.name_or_path,
             template_kwargs=self._template_kwargs,
             seeded=self._seeded,
+            ledger=self.ledger,
         )
         return self._source.engine(settings, self._codec)
 

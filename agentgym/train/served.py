@@ -234,6 +234,7 @@ class ServedPolicy:
             writer=settings.writer,
             progress=settings.progress,
             policy_name=settings.policy_name,
+            ledger=settings.ledger,
         )
 
     def asked_in_ids(self, path: TokenPath, *, seeded: bool) -> list[Endpoint]:
