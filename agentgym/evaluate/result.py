@@ -36,6 +36,8 @@ from agentgym.types import (
 
 SCHEMA_VERSION: Literal[1] = 1
 KIND: Literal["agentgym-evaluation"] = "agentgym-evaluation"
+RESULT_FILE = "result.json"
+"""What it is called in the folder of an evaluation."""
 
 ColumnKind: TypeAlias = Literal["policy", "baseline", "scripted"]
 
@@ -255,15 +257,21 @@ def write_result(path: str | os.PathLike[str], result: EvaluationResult) -> None
 def read_result(path: str | os.PathLike[str]) -> EvaluationResult:
     """Read a result.
 
+    Args:
+        path: The file, or the folder that `agentgym eval run` wrote it to.
+
     Raises:
         DataError: If the file can't be read, was cut, is something else, has another schema version
             or holds no episode; one line that says which.
     """
-    where = os.fspath(path)
-    if Path(path).is_dir():
-        raise DataError(f"{where} is a folder; name the result file in it")
+    file = Path(path)
+    if file.is_dir():
+        file = file / RESULT_FILE
+        if not file.exists():
+            raise DataError(f"{os.fspath(path)} is a folder without a {RESULT_FILE}")
+    where = str(file)
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise DataError(f"can't read {where}: {error.strerror or error}") from error
     result = _parsed(text, where)

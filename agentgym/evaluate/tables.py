@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, Passes, Share
+from agentgym.evaluate.result import EvaluationResult
 from agentgym.statistics import Estimate
 from agentgym.types import Record, Usage, printable
 
@@ -52,12 +53,36 @@ def warnings_of(figures: EvaluationFigures) -> list[str]:
     for column in figures.columns:
         if column.why_no_accuracy is not None:
             found.append(column.why_no_accuracy)
+        found += [
+            f"{column.name}: {count} × {printable(reason)}"
+            for reason, count in column.error_reasons.items()
+        ]
         if column.n_missing:
             found.append(
                 f"{column.name}: {column.n_missing} of {column.n_planned} episodes were not "
                 "played; the same `agentgym eval run` plays them"
             )
     return found
+
+
+def errors_table(result: EvaluationResult) -> Table:
+    """Every episode without a score, and why it has none."""
+    return Table(
+        title="Episodes without a score",
+        header=("", "task", "sample", "class", "reason"),
+        rows=tuple(
+            (
+                printable(column.name),
+                printable(attempt.task_id),
+                f"{attempt.sample}",
+                attempt.failure_class or "unknown",
+                printable(attempt.error or "no reason given"),
+            )
+            for column in result.columns
+            for attempt in column.attempts
+            if not attempt.scored
+        ),
+    )
 
 
 def percent(estimate: Estimate | None) -> str:

@@ -27,7 +27,17 @@ def test_show_prints_the_tables_and_the_warning(shown):
     assert "80.0% (" in out
     assert "88.9% (" in out
     assert "! ours: 10 of 100 episodes have no score" in out
+    assert "! ours: 10 × EndpointError: gone" in out
     assert "! theirs: 99 of 100 episodes were not played" in out
+
+
+def test_show_lists_every_episode_without_a_score(shown):
+    """Case H07: nothing that broke is dropped silently."""
+    code, out, _ = shown(result(h07()), "--errors")
+    assert code == 0
+    assert out.count("EndpointError: gone") == 10
+    assert "t90" in out
+    assert "t89" not in out
 
 
 def test_show_refuses_a_bare_accuracy_with_the_reason(shown):

@@ -67,8 +67,10 @@ def test_what_is_no_result_is_named(tmp_path, text, complaint):
 def test_no_file_and_a_folder(tmp_path):
     with pytest.raises(DataError, match="can't read .*gone.json: No such file"):
         read_result(tmp_path / "gone.json")
-    with pytest.raises(DataError, match="is a folder"):
+    with pytest.raises(DataError, match=r"is a folder without a result\.json"):
         read_result(tmp_path)
+    write_result(tmp_path / "result.json", full_result())
+    assert read_result(tmp_path) == full_result()
 
 
 def test_a_file_that_was_cut_is_no_smaller_result(tmp_path):
