@@ -32,7 +32,7 @@ from agentgym.rollout import Limits
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "reference"
 PAGE = ROOT / "docs" / "reference_results.md"
-TURN_TOKENS, EPISODE_TOKENS = 64, 384
+TURN_TOKENS, EPISODE_TOKENS = 32, 128
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("webshop", "agentgym/WebShop-v0", ("random", "rule", "oracle"), 150, 30, False),
-    Entry("supportdesk", "agentgym/SupportDesk-v0", ("random", "refuse", "expert"), None, 12, True),
-    Entry("toolworld", "agentgym/ToolWorld-v0", ("random", "none", "expert"), None, 14, True),
+    Entry("webshop", "agentgym/WebShop-v0", ("random", "rule", "oracle"), 150, 20, False),
+    Entry("supportdesk", "agentgym/SupportDesk-v0", ("random", "refuse", "expert"), None, 6, True),
+    Entry("toolworld", "agentgym/ToolWorld-v0", ("random", "none", "expert"), None, 7, True),
 )
 
 _HEAD = """\
@@ -75,7 +75,7 @@ def play(entry: Entry, url: str | None, work: Path) -> None:
     limits, n, suffix = Limits(concurrency=16), entry.tasks, ""
     if url is not None:
         columns.append(_model(entry, url))
-        limits = Limits(concurrency=8, max_episode_tokens=EPISODE_TOKENS, max_failure_rate=1.0)
+        limits = Limits(concurrency=16, max_episode_tokens=EPISODE_TOKENS, max_failure_rate=1.0)
         n, suffix = entry.model_tasks, "-smollm2"
     out = work / f"{entry.name}{suffix}"
     setting = EvaluationSetting(entry.env_id, n=n)

@@ -60,7 +60,8 @@ def export_inspect(
     if not column.attempts:
         raise DataError(f"column {column.name!r} has no episode to export")
     traces = _traces(column, folder)
-    samples = [_sample(result, column, a, traces.get(a.trace_id or "")) for a in column.attempts]
+    by_epoch = sorted(column.attempts, key=lambda attempt: attempt.sample)  # as Inspect orders
+    samples = [_sample(result, column, a, traces.get(a.trace_id or "")) for a in by_epoch]
     header = _header(result, column, traces.values())
     data = (
         _archive(header, samples)
