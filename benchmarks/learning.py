@@ -23,8 +23,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from agentgym.report.plots.chart import Chart, Point, Series
+from agentgym.report.plots.drawing import draw
 from agentgym.statistics import Estimate
 from agentgym.traces import read_traces
 from agentgym.train.evaluation import Evaluation
@@ -107,33 +110,28 @@ def table(runs: list[Run]) -> str:
 
 
 def curves(results: list[LearningResult]) -> str:
-    """Success of the training rollouts over the steps, a line per run, as SVG."""
-    width, height, left, bottom = 640, 300, 50, 40
-    steps = max(len(r.train_success) for r in results)
-
-    def point(step: int, value: float) -> str:
-        x = left + step / max(steps - 1, 1) * (width - left - 10)
-        return f"{x:.1f},{10 + (1 - value) * (height - bottom - 10):.1f}"
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
-        '<g font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
-    for tick in (0, 0.25, 0.5, 0.75, 1):
-        (x0, y), (x1, _) = (point(s, tick).split(",") for s in (0, steps - 1))
-        parts.append(f'<line x1="{x0}" x2="{x1}" y1="{y}" y2="{y}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{float(y) + 4}" text-anchor="end">{tick:.0%}</text>')
-    for r in results:
-        points = " ".join(point(i, v) for i, v in enumerate(r.train_success))
-        color = "#c33" if r.shuffled else "#36c"
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" opacity="0.8"/>')
-    parts.append(
-        f'<text x="{left}" y="{height - 12}">training step (1 to {steps}); share of training '
-        'rollouts solved: <tspan fill="#36c">true rewards</tspan>, '
-        '<tspan fill="#c33">shuffled rewards</tspan></text></g></svg>'
+    """Success of the training rollouts over the steps, the seeds' mean and range, as SVG."""
+    series = []
+    for shuffled, name in ((False, "true rewards"), (True, "shuffled rewards")):
+        of_seeds = [r.train_success for r in results if r.shuffled is shuffled]
+        steps = enumerate(zip(*of_seeds, strict=False), start=1)
+        points = tuple(
+            Point(x=step, y=fmean(shares), smooth=fmean(shares), low=min(shares), high=max(shares),
+                  about=f"{len(shares)} seeds")
+            for step, shares in steps
+        )  # fmt: skip
+        if points:
+            series.append(Series(name, points))
+    chart = Chart(
+        key="learning",
+        title="Success of the training rollouts",
+        about="Share of training rollouts solved. Line: mean over the seeds; band: from the lowest "
+        f"to the highest of them. {len(results)} runs of 128 episodes a step.",
+        series=tuple(series),
+        unit="share",
+        y_range=(0.0, 1.0),
     )
-    return "\n".join(parts) + "\n"
+    return draw(chart, alone=True) + "\n"
 
 
 def holds(result: LearningResult) -> bool:
@@ -171,7 +169,7 @@ def write(out: Path, runs: list[Run]) -> None:
         f"Made by `benchmarks/learning.py`. New wishes: success on the {new.n_clusters} held-out "
         "tasks that ask for something no training task asks for, price limit and wording aside."
         f"\n\n{table(runs)}\n\n"
-        "![Training curves](learning.svg)\n"
+        "![Training curves: mean and range of the seeds](learning.svg)\n"
     )
     (out / "learning.md").write_text(text, encoding="utf-8")
 

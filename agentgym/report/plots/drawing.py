@@ -92,7 +92,7 @@ def draw(chart: Chart, *, alone: bool = False) -> str:
         title=chart.title,
         description=chart.about,
         hover=hover,
-        style=variables_css() + STYLE if alone else None,
+        style=f"{variables_css()}{STYLE}svg{{background:var(--paper)}}" if alone else None,
     )
 
 
