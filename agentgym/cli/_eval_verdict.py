@@ -60,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="external score of the traces (default: the one that the environment ships)",
     )
     parser.add_argument(
+        "--accept",
+        metavar="FINDING",
+        action="append",
+        default=[],
+        help="a finding that is known and taken as it is, such as reward_above_evaluation; it "
+        "decides nothing; may be repeated",
+    )
+    parser.add_argument(
         "--replay",
         metavar="N",
         type=int,

@@ -72,6 +72,7 @@ def judged_source(args: argparse.Namespace) -> TrainingVerdict:
         faults=faults,
         env_spec=base.env_spec,
         unscored_because=base.unscored_because,
+        accept=args.accept,
     )
 
 

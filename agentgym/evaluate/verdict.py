@@ -11,12 +11,12 @@ against training needs fewer episodes than evidence for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from agentgym.errors import DataError
+from agentgym.errors import ConfigError, DataError, unknown_name
 from agentgym.evaluate import limit_findings, scoring_findings, signal_findings
 from agentgym.evaluate.base_episodes import BaseEpisode, by_task, sorted_by_kind
 from agentgym.evaluate.determinism import Determinism
@@ -84,6 +84,7 @@ def training_verdict(
     faults: Sequence[str] = (),
     env_spec: str | None = None,
     unscored_because: str | None = None,
+    accept: Collection[str] = (),
 ) -> TrainingVerdict:
     """Say whether to train.
 
@@ -97,10 +98,15 @@ def training_verdict(
         faults: What of that was not good enough.
         env_spec: The environment, as JSON, to name what makes its tasks easier.
         unscored_because: Why the episodes have no external score, where they have none.
+        accept: Findings that are known and taken as they are; they decide nothing.
 
     Raises:
+        ConfigError: If `accept` names no finding that can be in the way.
         DataError: If no episode has a score.
     """
+    for name in accept:
+        if name not in _IN_THE_WAY:
+            raise ConfigError(unknown_name("finding to accept", name, _IN_THE_WAY))
     scored = scored_of(episodes)
     if not scored:
         raise DataError(
@@ -125,7 +131,9 @@ def training_verdict(
         scoring_findings.ceiling(episodes, reference),
     )
     kinds = tuple(_kinds(episodes, group_size))
-    conclusion, reasons = _conclude({each.name: each for each in found}, scored)
+    conclusion, reasons = _conclude(
+        {each.name: each for each in found}, scored, accepted=frozenset(accept)
+    )
     changes = [each.change for each in reasons if each.change is not None]
     if conclusion in ("simplify", "too_easy"):
         changes += _levers(conclusion, env_spec, kinds)
@@ -148,15 +156,16 @@ def training_verdict(
         n_scored=len(scored),
         n_tasks=tasks,
         more_tasks=max(known) if conclusion == "undecided" and len(known) == len(more) else None,
-        caveats=tuple(_caveats(found, forecast)),
+        caveats=tuple(_caveats(found, forecast, accept)),
     )
 
 
 def _conclude(
-    found: dict[str, Finding], scored: Sequence[BaseEpisode]
+    found: dict[str, Finding], scored: Sequence[BaseEpisode], *, accepted: frozenset[str]
 ) -> tuple[Conclusion, list[Finding]]:
     """The conclusion, and the findings that it rests on."""
-    in_the_way = [found[name] for name in _IN_THE_WAY if found[name].status == "alarm"]
+    asked = [found[name] for name in _IN_THE_WAY if name not in accepted]
+    in_the_way = [each for each in asked if each.status == "alarm"]
     if in_the_way:
         return "fix_first", in_the_way
     success, signal = found["success"], found["signal"]
@@ -169,7 +178,7 @@ def _conclude(
             *dull,
             *([] if success in dull else [success]),
         ]
-    unclear = [found[name] for name in _IN_THE_WAY if found[name].leans_to_alarm]
+    unclear = [each for each in asked if each.leans_to_alarm]
     unclear += [
         each for each in (success, found["reward_varies"], signal) if each.status == "unclear"
     ]
@@ -226,9 +235,12 @@ def _levers(conclusion: Conclusion, env_spec: str | None, kinds: Sequence[KindRo
     return found
 
 
-def _caveats(found: Sequence[Finding], forecast: GroupForecast | None) -> list[str]:
+def _caveats(
+    found: Sequence[Finding], forecast: GroupForecast | None, accepted: Collection[str]
+) -> list[str]:
     missing = [each.name for each in found if each.status == "not_measured"]
     said = [f"not measured: {', '.join(missing)}"] if missing else []
+    said += [f"accepted: {each.said}" for each in found if each.name in accepted]
     said += [
         f"{each.name}: the interval holds its limit" + more
         for each in found

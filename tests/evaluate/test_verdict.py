@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from base_runs import BaseRun, always, beta
 
-from agentgym.errors import DataError
+from agentgym.errors import ConfigError, DataError
 from agentgym.evaluate.base_episodes import BaseEpisode
 from agentgym.evaluate.determinism import Determinism, Differing
 from agentgym.evaluate.finding import Finding
@@ -129,6 +129,19 @@ def test_a_reward_above_the_evaluation_is_counted(
     found = reward_above_evaluation(episodes)
     assert found.numbers["count"] == count
     assert found.status == ("alarm" if count else "ok")
+
+
+def test_what_is_accepted_decides_nothing_and_is_still_said() -> None:
+    episodes = replace(GOOD, hacked=0.02).episodes()
+    assert training_verdict(episodes).conclusion == "fix_first"
+    found = training_verdict(episodes, accept=["reward_above_evaluation"])
+    assert found.conclusion == "train"
+    assert finding(found, "reward_above_evaluation").status == "alarm"
+    assert any(caveat.startswith("accepted: ") for caveat in found.caveats)
+    with pytest.raises(ConfigError, match="did you mean 'turn_cap'"):
+        training_verdict(episodes, accept=["turn_caps"])
+    with pytest.raises(ConfigError, match="unknown finding to accept 'success'"):
+        training_verdict(episodes, accept=["success"])
 
 
 # --- borderline, and too little ------------------------------------------------------------------
