@@ -12,10 +12,11 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import gymnasium
 import pytest
 import yaml
 
@@ -79,7 +80,18 @@ BLOCKS = [
 PYTHON_BLOCKS = [block for block in BLOCKS if block.info == "python"]
 
 
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """What a block registers is gone after it, for another block may register it again."""
+    before = dict(gymnasium.registry)
+    yield
+    for name in gymnasium.registry.keys() - before.keys():
+        if not name.startswith("agentgym/"):  # those are registered once a process
+            del gymnasium.registry[name]
+
+
 @pytest.mark.e2e
+@pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=[block.place for block in PYTHON_BLOCKS])
 def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for earlier in BLOCKS:
