@@ -208,10 +208,10 @@ class EvaluationResult(Record):
             for column in self.columns
         ]
         return (
-            _opened(_json(head, indent=1))
-            + '"tasks": {\n'
+            _opened(_json(head, indent=1)).rstrip()
+            + '\n "tasks": {\n'
             + ",\n".join(tasks)
-            + '\n},\n"columns": [\n'
+            + '\n },\n "columns": [\n'
             + ",\n".join(columns)
             + "\n]}\n"
         )

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.evaluate.comparable import System
-from agentgym.evaluate.result import Column, EvaluationResult, read_result
+from agentgym.evaluate.result import RESULT_FILE, Column, EvaluationResult, read_result
 
 
 def systems_of(names: Sequence[str]) -> list[System]:
     """Read `FILE` or `FILE:COLUMN` into systems; a file alone is all its columns.
+
+    A folder stands for the result file in it.
 
     Labels are as short as they can be while no two are alike: the column's name, with the file's or
     the folder's before it where that is needed.
@@ -50,9 +52,10 @@ def systems_of(names: Sequence[str]) -> list[System]:
 
 def _split(name: str) -> tuple[Path, str]:
     path, colon, column = name.rpartition(":")
-    if colon and not Path(name).exists():
-        return Path(path), column
-    return Path(name), ""
+    if not colon or Path(name).exists():
+        path, column = name, ""
+    in_folder = Path(path) / RESULT_FILE
+    return in_folder if in_folder.exists() else Path(path), column
 
 
 def _labels(named: Sequence[tuple[Path, str]]) -> list[str]:

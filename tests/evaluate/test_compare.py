@@ -167,7 +167,8 @@ def test_systems_have_the_shortest_names_that_tell_them_apart(tmp_path):
     assert labels(other, copy) == ["result:rule", "copy:rule"]
     with pytest.raises(ConfigError, match="unknown column 'our'; did you mean 'ours'"):
         labels(f"{one}:our")
+    assert labels(one.parent, f"{other.parent}:rule") == ["one:rule", "one:ours", "other:rule"]
     with pytest.raises(ConfigError, match="named twice"):
-        labels(one, f"{one}:ours")
+        labels(one, f"{one.parent}:ours")
     with pytest.raises(DataError, match="can't read"):
         labels(tmp_path / "gone.json")

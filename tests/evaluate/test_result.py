@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +34,12 @@ def test_a_result_survives_the_file(tmp_path):
     write_result(path, full_result())
     assert read_result(path) == full_result()
     assert [found.name for found in path.parent.iterdir()] == ["result.json"]
+
+
+def test_a_file_of_this_schema_version_stays_readable():
+    """Written when version 1 was new. A change that it can't be read after needs a version 2."""
+    path = Path(__file__).parent / "data" / "result-v1.json"
+    assert read_result(path) == full_result()
 
 
 def test_a_row_is_a_line(tmp_path):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentgym.statistics import t_quantile
+from agentgym.statistics import t_quantile, wilson_interval
 
 Z = 3.0
 """Half width of an interval in standard errors, were there any number of steps."""
@@ -76,10 +76,9 @@ def share_of(shares: Sequence[float], units: float) -> Interval:
     if steps.n == 0:
         return NOTHING
     total = max(1.0, units * steps.n)
-    p, z2 = min(max(steps.mean, 0.0), 1.0), Z * Z
-    middle = (p + z2 / (2 * total)) / (1 + z2 / total)
-    half = Z * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total)) / (1 + z2 / total)
-    low, high = min(steps.low, middle - half), max(steps.high, middle + half)
+    p = min(max(steps.mean, 0.0), 1.0)
+    least, most = wilson_interval(p * total, total, z=Z)
+    low, high = min(steps.low, least), max(steps.high, most)
     return Interval(steps.mean, max(low, 0.0), min(high, 1.0), steps.n)
 
 
