@@ -201,7 +201,7 @@ def _verdict(trace: Trace, *, full: bool) -> Iterator[RenderableType]:
         (name, Text(f"{value:.4g}")) for name, value in verdict.components.items()
     ]
     for name, tripped in verdict.gates.items():
-        state = Text("tripped", style="red") if tripped else Text("open", style="dim")
+        state = Text("tripped", style="red") if tripped else Text("not tripped", style="dim")
         lines.append((f"gate {name}", state))
     for role, usage in trace.usage.items():
         if not usage.is_nothing:

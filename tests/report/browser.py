@@ -87,13 +87,21 @@ class Visit:
         assert self.dialogs == []
         assert self.complaints == []
 
-    def screenshot(self, name: str, *, full_page: bool = False) -> None:
-        """Write docs/images/NAME.png, where asked to by AGENTGYM_SCREENSHOTS=1."""
+    def screenshot(self, name: str, *, full_page: bool = False, height: int | None = None) -> None:
+        """Write docs/images/NAME.png, where asked to by AGENTGYM_SCREENSHOTS=1.
+
+        Args:
+            name: The file's, without ending.
+            full_page: Whether what has to be scrolled to is in it, too.
+            height: Take only so many pixels from the top.
+        """
         if os.environ.get("AGENTGYM_SCREENSHOTS") != "1":
             return
         IMAGES.mkdir(exist_ok=True)
         path = IMAGES / f"{name}.png"
-        self.page.screenshot(path=path, full_page=full_page, animations="disabled")
+        width = self.page.viewport_size["width"]
+        clip = {"x": 0, "y": 0, "width": width, "height": height} if height else None
+        self.page.screenshot(path=path, full_page=full_page, clip=clip, animations="disabled")
         assert path.stat().st_size <= MAX_IMAGE_BYTES, f"{path} is too large for the repository"
 
 
@@ -134,7 +142,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         context = browser.new_context(color_scheme="dark" if dark else "light", **settings)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)  # a page that hangs fails; a busy machine doesn't
         visit = Visit(page, own=url)
         visit.watch()
         page.goto(url + fragment)

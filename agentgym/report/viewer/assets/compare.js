@@ -33,7 +33,7 @@ class CompareView {
   _summary(rows, traces) {
     const names = [...new Set(traces.flatMap((trace) => Object.keys(trace.verdict.components)))];
     const gates = [...new Set(traces.flatMap((trace) => Object.keys(trace.verdict.gates)))];
-    const gateText = (tripped) => (tripped === undefined ? "–" : tripped ? "tripped" : "open");
+    const gateText = (tripped) => (tripped === undefined ? "–" : tripped ? "tripped" : "not tripped");
     const lines = [
       ["outcome", (row) => outcomeMark(row)], ["reward", (row) => num(row.reward, 4)],
       ["task", (row) => row.task ?? "–"], ["model", (row) => row.model ?? "–"], ["file", (row) => row.fileName],

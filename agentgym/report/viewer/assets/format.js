@@ -22,6 +22,7 @@ function dollars(value) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
   if (value >= 120) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
   if (value >= 10) return `${value.toFixed(0)} s`;
   return value >= 0.1 ? `${value.toFixed(1)} s` : `${(value * 1000).toFixed(value < 0.001 ? 2 : 0)} ms`;

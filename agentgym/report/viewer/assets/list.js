@@ -3,19 +3,20 @@
 const ROW_PX = 32;
 const SPARE_ROWS = 10;
 
+// Of those with `varies`, a column in which nothing does is left out; with `some`, one without values.
 const COLUMNS = [
-  { name: "outcome", label: "outcome", width: "112px", cell: outcomeMark },
-  { name: "reward", label: "reward", width: "68px", right: true, cell: (row) => num(row.reward) },
-  { name: "task", label: "task", width: "minmax(120px, 1.3fr)", cell: taskCell },
+  { name: "outcome", label: "outcome", width: "108px", cell: outcomeMark },
+  { name: "reward", label: "reward", width: "66px", right: true, cell: (row) => num(row.reward) },
+  { name: "task", label: "task", width: "minmax(180px, 2fr)", cell: taskCell },
   { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
-  { name: "env", label: "env", width: "minmax(80px, 0.8fr)", cell: (row) => textCell(row.env), many: (row) => row.env },
-  { name: "model", label: "model", width: "minmax(70px, 0.7fr)", cell: (row) => textCell(row.model), many: (row) => row.model },
-  { name: "file", label: "file", width: "minmax(90px, 1fr)", cell: (row) => textCell(row.fileName), many: (row) => row.file },
-  { name: "turns", label: "turns", width: "58px", right: true, cell: (row) => row.turns },
-  { name: "calls", label: "calls", width: "74px", right: true, cell: callsCell },
-  { name: "gates", label: "gates", width: "minmax(90px, 1fr)", cell: gateCell },
-  { name: "tokens", label: "tokens", width: "68px", right: true, cell: tokensCell },
-  { name: "cost", label: "cost", width: "72px", right: true, cell: (row) => dollars(row.cost) },
+  { name: "env", label: "env", width: "minmax(80px, 0.7fr)", cell: (row) => textCell(row.env.split("/").pop(), row.env), varies: (row) => row.env },
+  { name: "model", label: "model", width: "minmax(60px, 0.6fr)", cell: (row) => textCell(row.model), varies: (row) => row.model },
+  { name: "file", label: "file", width: "minmax(90px, 0.8fr)", cell: (row) => textCell(row.fileName), varies: (row) => row.file },
+  { name: "turns", label: "turns", width: "54px", right: true, cell: (row) => row.turns },
+  { name: "calls", label: "calls", width: "60px", right: true, cell: callsCell },
+  { name: "gates", label: "gates", width: "minmax(80px, 0.9fr)", cell: gateCell, some: (row) => row.gates.length },
+  { name: "tokens", label: "tokens", width: "68px", right: true, cell: tokensCell, some: (row) => row.tokensIn !== null },
+  { name: "cost", label: "cost", width: "72px", right: true, cell: (row) => dollars(row.cost), some: (row) => row.cost },
   { name: "seconds", label: "time", width: "64px", right: true, cell: (row) => seconds(row.seconds) },
 ];
 
@@ -140,7 +141,7 @@ class ListView {
       if (signal.aborted) return;
       numbers.forEach((number) => this.hits.add(number));
       this.searched = next;
-      if (performance.now() - drawn > 100 || next >= this.app.store.rows.length) {
+      if (performance.now() - drawn > 400 || next >= this.app.store.rows.length) {
         drawn = performance.now();
         this.refresh();
       }
@@ -204,10 +205,9 @@ class ListView {
     }
   }
 
-  /** A column whose value is the same throughout is left out. */
-  _chooseColumns(store) {
-    const varies = (of) => store.rows.some((row) => of(row) !== of(store.rows[0]));
-    this.columns = COLUMNS.filter((column) => !column.many || varies(column.many));
+  _chooseColumns({ rows }) {
+    this.columns = COLUMNS.filter(({ varies, some }) =>
+      (!varies || rows.some((row) => varies(row) !== varies(rows[0]))) && (!some || rows.some(some)));
     this.node.style.setProperty("--columns", this.columns.map((column) => column.width).join(" "));
     replace(this.head, this.columns.map((column) => {
       const down = this.state.sort === "-" + column.name;

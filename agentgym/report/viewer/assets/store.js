@@ -93,11 +93,15 @@ class EmbeddedStore extends Store {
   }
 
   async _decode(id) {
+    return JSON.parse(await this._text(id));
+  }
+
+  async _text(id) {
     const node = document.getElementById(id);
     if (!node) throw new Error(`this page is cut short: its part "${id}" is missing`);
     const bytes = Uint8Array.from(atob(node.textContent), (c) => c.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return JSON.parse(await new Response(stream).text());
+    return new Response(stream).text();
   }
 
   async _block(number) {
@@ -113,20 +117,21 @@ class EmbeddedStore extends Store {
     return (await this._block(row.block))[row.place];
   }
 
-  /** Rows whose conversation has a text, in turn; `found` is told as they come. */
+  /** Rows whose conversation has a text, block by block; `found` is told as they come. */
   async search(text, signal, found) {
     const needle = text.toLowerCase();
-    let block = -1, bodies = [];
-    for (const row of this.rows) {
-      if (row.block !== block) {
-        bodies = await this._decode("block-" + row.block);
-        block = row.block;
-        if (signal.aborted) return;
-        found([], row.number);
-      }
-      if (conversationHas(bodies[row.place].trace, needle)) found([row.number], row.number);
+    const asWritten = /^[ -~]*$/.test(needle) && !/["\\]/.test(needle); // JSON has it no other way
+    for (let at = 0; at < this.rows.length && !signal.aborted;) {
+      const { block } = this.rows[at];
+      let end = at;
+      while (end < this.rows.length && this.rows[end].block === block) end += 1;
+      const json = await this._text("block-" + block);
+      if (signal.aborted) return;
+      const bodies = asWritten && !json.toLowerCase().includes(needle) ? null : JSON.parse(json);
+      const hits = bodies ? this.rows.slice(at, end).filter((row) => conversationHas(bodies[row.place].trace, needle)) : [];
+      found(hits.map((row) => row.number), end);
+      at = end;
     }
-    found([], this.rows.length);
   }
 }
 

@@ -1,5 +1,7 @@
 // Messages and turns of one episode.
 
+const SYSTEM_CHARS = 1200; // the same in every episode
+
 const CALL_STATES = {
   error: "the tool answered with an error", malformed: "malformed: unreadable, or no such tool",
   cut_off: "cut off by the output limit", not_run: "not run: the episode ended first",
@@ -12,7 +14,7 @@ function messageBox(message, { who = null, parts = [], highlight = null, first =
   const known = ["system", "user", "assistant", "tool"].includes(role) ? role : "other";
   return el(`section.message.${known}`, {},
     el("h4", {}, visible(visibleText(who || role, 80))),
-    text ? longText(text, { highlight, first }) : null,
+    text ? longText(text, { highlight, first: first ?? (role === "system" ? SYSTEM_CHARS : undefined) }) : null,
     text || parts.length ? null : el("p.quiet", {}, "(no text)"),
     parts);
 }

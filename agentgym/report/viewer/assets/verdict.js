@@ -33,7 +33,7 @@ function verdictPanel(row, trace) {
     ]),
     components.length ? table(["component", "value"], components.map(([name, value]) => [name, num(value, 4)]), { right: [1] }) : null,
     gates.length ? table(["gate", "", "times"], gates.map(([name, tripped]) =>
-      [name, el(tripped ? "b.bad" : "span.quiet", {}, tripped ? "tripped" : "open"), int(verdict.gate_counts[name] ?? null)]), { right: [2] }) : null,
+      [name, el(tripped ? "b.bad" : "span.quiet", {}, tripped ? "tripped" : "not tripped"), int(verdict.gate_counts[name] ?? null)]), { right: [2] }) : null,
     verdict.reason ? [el("h3", {}, verdict.masked ? "Why it is masked" : "Judge's notes"), longText(verdict.reason, { first: 1500 })] : null,
     previousVerdicts(trace.metadata.previous_verdicts));
 }
