@@ -22,6 +22,7 @@ whole interval beyond its threshold, over at least 5 steps, so a short or noisy 
                           the output changes and the reward does not come along
   logprob_gap, importance_ratio, stale_weights, nonfinite_logprobs, no_gradient
                           sampler and trainer part, or nothing reaches the weights
+  nonfinite_loss          a loss or gradient that is NaN or infinite; one step is enough
 
 "not at the end" marks an alarm whose evidence is gone by the last step.
 

@@ -35,6 +35,8 @@ def grpo_config(config: TrainConfig) -> Any:
         "report_to": "none",
         "logging_steps": 1,
         "save_total_limit": 2,
+        # Else a NaN loss is logged as the mean of those before, and nobody sees it.
+        "logging_nan_inf_filter": False,
         "bf16": not on_cpu,
         # The constant by which `dr_grpo` divides, once the model's own limit is known, too
         # (`make_trainer`); nothing else reads it: turns have their own cap.

@@ -66,6 +66,7 @@ class Symptoms:
     lag: Curve = flat(0.0)  # noqa: RUF009
     nonfinite: Curve = flat(0.0)  # noqa: RUF009
     grad_norm: Curve = flat(0.3)  # noqa: RUF009
+    loss: Curve = flat(0.0)  # noqa: RUF009
     held_out: Curve | None = None
     """Success on held-out tasks; None follows the training tasks."""
     tasks: int = 400
@@ -112,7 +113,7 @@ def steps_of(
             "sampling/sampling_logp_difference/mean": symptoms.gap(step) * near,
             "sampling/importance_sampling_ratio/mean": symptoms.ratio(step) + draw.gauss(0, 0.005),
             "grad_norm": symptoms.grad_norm(step) * near,
-            "loss": draw.gauss(0, 0.01),
+            "loss": symptoms.loss(step) + draw.gauss(0, 0.01),
             **({"reward": sum(scored) / len(scored)} if scored else {}),
         }
         yield step + 1, {**{OURS + k: v for k, v in metrics.items()}, **theirs}, traces
@@ -212,6 +213,7 @@ SICK: dict[str, Symptoms] = {
     "masked": replace(HEALTHY, masked=flat(0.2)),
     "identical_rollouts": replace(HEALTHY, identical=True),
     "no_gradient": replace(HEALTHY, grad_norm=flat(0.0)),
+    "nonfinite_loss": replace(HEALTHY, loss=lambda s: math.nan if s == 20 else 0.0),
     "nonfinite_logprobs": replace(HEALTHY, nonfinite=flat(3.0)),
     "logprob_gap": replace(HEALTHY, gap=ramp(0.004, 0.3, 20)),
     "importance_ratio": replace(HEALTHY, ratio=ramp(1.0, 1.5, 20)),

@@ -400,3 +400,22 @@ def test_offline_parts_need_no_training_stack() -> None:
         "assert not {'torch', 'trl', 'transformers', 'vllm'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_loss_that_is_no_number_is_told_at_once(name: str, value: float | None) -> None:
+    """As it is logged while the run goes, and as a file has it (`null`)."""
+    history = RunHistory()
+    history.add(1, {"reward": 0.5, "loss": 0.1, "grad_norm": 0.2})
+    assert look(history) == []
+    history.add(2, {"reward": 0.5, "loss": 0.1, "grad_norm": 0.2, name: value})
+    (alarm,) = look(history)
+    assert alarm.name == "nonfinite_loss"
+    assert alarm.numbers == {name: 1.0, "first_step": 2.0}
+
+
+def test_a_step_without_a_loss_is_no_alarm() -> None:
+    history = RunHistory()
+    history.add(1, {"reward": 0.5})
+    assert look(history) == []

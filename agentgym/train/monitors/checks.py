@@ -40,7 +40,7 @@ ALARMS = (
     "collapse", "context_limit", "entropy_collapse", "entropy_explosion", "flat", "gate",
     "held_out_gap", "identical_rollouts", "importance_ratio", "length_collapse",
     "length_explosion", "logprob_gap", "malformed", "masked", "no_gradient", "no_signal",
-    "no_success", "nonfinite_logprobs", "plateau", "reward_without_correctness",
+    "no_success", "nonfinite_logprobs", "nonfinite_loss", "plateau", "reward_without_correctness",
     "stale_weights", "token_limit", "turn_cap", "unfinished", "untrainable_rows",
 )  # fmt: skip
 """Kinds of alarms (`Alarm.kind`)."""
@@ -48,6 +48,7 @@ ALARMS = (
 
 def look(history: RunHistory) -> list[Alarm]:
     """Every alarm that the history as it stands gives evidence for."""
+    certain = list(sampling.nonfinite_loss(history))  # no chance event, so one step is evidence
     if len(history.steps) < history.thresholds.min_steps:
-        return []
-    return [alarm for check in CHECKS for alarm in check(history)]
+        return certain
+    return certain + [alarm for check in CHECKS for alarm in check(history)]

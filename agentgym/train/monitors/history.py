@@ -22,6 +22,8 @@ OURS = "agentgym/"
 
 _LARGEST = 3.4e38
 """Values beyond are no finite number in a trainer's float32, and their squares none in a float."""
+_OPTIMISED = ("loss", "grad_norm")
+"""What makes the weights what it is: NaN in either is NaN in them."""
 _UNITS = 40
 """Groups that a share needs for its interval to get away from 0 and 1: with 40 that agree it ends
 at 18 %."""
@@ -89,6 +91,9 @@ class RunHistory:
     def add(self, step: int, logged: Mapping[str, Any]) -> None:
         """Take a step's metrics as they are logged; what is no finite number is left out.
 
+        Of the loss and the gradient it is kept whether they were one: `nonfinite/loss` and
+        `nonfinite/grad_norm` are 1 where not. A file of metrics has `null` for such a value.
+
         A step that comes again, after a resume, takes the place of the earlier one and of all that
         followed it.
         """
@@ -97,6 +102,9 @@ class RunHistory:
             for name, value in logged.items()
             if isinstance(value, int | float) and abs(value) <= _LARGEST
         }
+        for name in _OPTIMISED:
+            if name in logged:
+                values[f"nonfinite/{name}"] = float(name not in values)
         if self.steps and self.steps[-1].step >= step:
             while self.steps and self.steps[-1].step >= step:
                 self.steps.pop()

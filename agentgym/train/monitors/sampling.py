@@ -82,6 +82,30 @@ def nonfinite(history: RunHistory) -> Iterator[Alarm]:
         )
 
 
+def nonfinite_loss(history: RunHistory) -> Iterator[Alarm]:
+    """A loss or a gradient that is no number; once is enough, since nothing brings weights back."""
+    names = {"loss": "the loss", "grad_norm": "the norm of the gradient"}
+    hit = {
+        name: steps
+        for name in names
+        if (steps := [s.step for s in history.steps if s.values.get(f"nonfinite/{name}")])
+    }
+    if not hit:
+        return
+    first = min(steps[0] for steps in hit.values())
+    told = " and ".join(f"{names[name]} in {len(steps)}" for name, steps in hit.items())
+    yield Alarm(
+        name="nonfinite_loss",
+        step=history.now,
+        seen=f"of {len(history.steps)} steps, {told} is NaN or infinite, first at step {first}",
+        cause="the update overflows, and from that step on the weights may be NaN, which no later "
+        "step mends",
+        change="a checkpoint from before that step, with a lower learning_rate, a smaller "
+        "grpo.max_grad_norm, and bfloat16 or float32 instead of float16",
+        numbers={**{name: float(len(s)) for name, s in hit.items()}, "first_step": float(first)},
+    )
+
+
 def no_gradient(history: RunHistory) -> Iterator[Alarm]:
     """Every step's gradient is zero, while the run looks alive."""
     values = history.last("grad_norm")
