@@ -20,7 +20,13 @@ from weakref import WeakKeyDictionary
 import aiohttp
 
 from agentgym.client import public_url
-from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
+from agentgym.errors import (
+    AgentGymError,
+    BudgetStop,
+    ConfigError,
+    RolloutStopped,
+    UnknownTaskError,
+)
 from agentgym.remote.schema import API_VERSION, PREFIX, VERSION_HEADER, Fault
 
 logger = logging.getLogger(__name__)
@@ -60,6 +66,8 @@ class ServiceError(AgentGymError):
 def error_of(fault: Fault, where: str, status: int | None = None) -> AgentGymError:
     """What a local engine would have raised."""
     text = f"{where}: {fault.message}"
+    if fault.code == "budget_stop":
+        return BudgetStop(fault.message)
     if fault.code == "rollout_stopped":
         return RolloutStopped(fault.message)
     if fault.code == "unknown_task":

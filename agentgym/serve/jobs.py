@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from pydantic import ValidationError
 
-from agentgym.errors import AgentGymError, ConfigError, RolloutStopped, UnknownTaskError
+from agentgym.errors import AgentGymError, BudgetStop, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.redaction import Redactor
 from agentgym.remote.schema import Fault, JobRequest, JobState, MoreEpisodes
 from agentgym.rollout.plan import named_tasks
@@ -394,6 +394,8 @@ class Jobs:
                     return
             if job.ending == "finish":
                 ending = ("cancelled", None)
+        except BudgetStop as stop:
+            ending = ("failed", self._fault("budget_stop", stop))
         except RolloutStopped as error:
             ending = ("failed", self._fault("rollout_stopped", error))
         except ServiceFault as fault:
