@@ -3,7 +3,8 @@
     python benchmarks/cost_prediction.py --out benchmarks/results/cost_prediction.json
 
 A pilot of 15 episodes is calibrated and predicts a run on other tasks, which is then played and
-added up. Twice over real HTTP: WebShop with the tiny policy on a real vLLM server (its CPU build),
+added up; and each 15 of the run's own episodes predict its others, to see how much of that is luck.
+Twice over real HTTP: WebShop with the tiny policy on a real vLLM server (its CPU build),
 in token ids and with its prefix cache; and SupportDesk with three paid roles, where the customer
 and the judge are servers that answer by a script with lengths that differ from call to call. With
 `--training DIR`, the episodes of that training run's first step predict its whole bill, which is
@@ -24,14 +25,15 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from agentgym.client import Completion, Endpoint, Prices, SamplingParams, TokenPath
 from agentgym.clients.scripted import ScriptedClient
-from agentgym.cost.actual import actual_of, priced_by
+from agentgym.cost.actual import Pricing, add_up
 from agentgym.cost.against import against
-from agentgym.cost.bills import bills_of
-from agentgym.cost.calibrate import calibrate, first, predict, sample_of
+from agentgym.cost.bills import EpisodeBill, bills_of
+from agentgym.cost.calibrate import calibrate, predict, sample_of
 from agentgym.cost.plan import plan_priced
 from agentgym.price_book import PriceBook
 from agentgym.rollout import Engine, Limits
@@ -59,23 +61,21 @@ async def play(folder: Path, env: str, tasks: Sequence[str], *, seed: int, **eng
     return folder
 
 
-def compared(
-    pilot: Path, run: Path, *, only: int | None = None, book: bool = False
-) -> dict[str, Any]:
+def compared(pilot: Sequence[EpisodeBill], run: Sequence[EpisodeBill], prices: Prices) -> Any:
     """A pilot's prediction of a run, per role, and what the run has cost.
 
     Args:
-        pilot: Its folder.
-        run: The run's.
-        only: Episodes of the pilot; None takes all.
-        book: Whether the traces have no dollars, so that the policy is priced as `POLICY`.
+        pilot: Bills of its episodes.
+        run: Those of the run.
+        prices: What the policy's tokens cost, which no trace tells.
     """
-    pricing = priced_by(PriceBook.load(), models={"policy": POLICY}) if book else None
-    actual = actual_of([run], pricing=pricing)
-    bills = bills_of([pilot])
-    sample = sample_of(bills if only is None else first(bills, only), pricing=pricing)
-    prices = {"policy": PriceBook.load().find(POLICY).prices}
-    workload = calibrate(sample, groups=actual.episodes, group_size=1, steps=1, prices=prices)
+    actual, sample = (
+        add_up(run, pricing=_policy_at(prices)),
+        sample_of(pilot, pricing=_policy_at(prices)),
+    )
+    workload = calibrate(
+        sample, groups=actual.episodes, group_size=1, steps=1, prices={"policy": prices}
+    )
     held = {one.role: one for one in against(plan_priced(workload), actual).roles}
     roles: dict[str, Any] = {}
     for found in predict(sample, actual.episodes):
@@ -95,14 +95,45 @@ def compared(
         "pilot_episodes": sample.counted,
         "run_episodes": actual.episodes,
         "actual_usd_per_episode": actual.usd_per_episode,
-        "mean_turns": {
-            "pilot": sum(one.turns for one in sample.episodes) / len(sample.episodes),
-            "run": actual.roles["policy"].calls / actual.episodes,
-        },
-        "cached_share": actual.roles["policy"].cached_tokens
-        / max(1, actual.roles["policy"].input_tokens),
         "roles": roles,
     }
+
+
+def all_pilots(run: Sequence[EpisodeBill], prices: Prices) -> dict[str, Any]:
+    """How often a pilot is right: every block of so many tasks of a run predicts all the others."""
+    shuffled = sorted((bill for bill in run if bill.counts), key=lambda bill: shuffle(bill.task))
+    found = []
+    for begin in range(0, len(shuffled) - PILOT + 1, PILOT):
+        block = shuffled[begin : begin + PILOT]
+        rest = [*shuffled[:begin], *shuffled[begin + PILOT :]]
+        *_, total = compared(block, rest, prices)["roles"].values()
+        found.append(total)
+    off = [abs(one["off_by"]) for one in found]
+    return {
+        "pilots": len(found),
+        "within_20_percent": sum(each <= 0.2 for each in off),
+        "in_interval": sum(one["in_interval"] for one in found),
+        "median_off_by": median(off),
+        "worst_off_by": max(off),
+    }
+
+
+def both(pilot: Path, run: Path, prices: Prices) -> dict[str, Any]:
+    """The pilot that was played, and those that could have been."""
+    bills = list(bills_of([run]))
+    return {
+        **compared(list(bills_of([pilot])), bills, prices),
+        "all_pilots": all_pilots(bills, prices),
+    }
+
+
+def _policy_at(prices: Prices) -> Pricing:
+    return lambda role, _: prices if role == "policy" else None
+
+
+def shuffle(text: str) -> bytes:
+    """A key to sort by, in an order that has nothing to do with the text."""
+    return hashlib.blake2b(text.encode()).digest()
 
 
 # --- WebShop on vLLM --------------------------------------------------------------------------
@@ -129,14 +160,14 @@ def webshop(folder: Path, episodes: int) -> dict[str, Any]:
         "max_turns": 6, "prompt": "", "invalid_action": "silent",
     }  # fmt: skip
     env = EnvSource("agentgym/WebShop-v0", env_kwargs).make()
-    tasks = env.unwrapped.task_ids()  # type: ignore[attr-defined]
+    tasks = sorted(env.unwrapped.task_ids(), key=shuffle)  # type: ignore[attr-defined]
     env.close()
-    book = PriceBook.load()
+    prices = PriceBook.load().find(POLICY).prices.model_copy(update={"cached": 0.02})
     with tiny_server(folder) as url:
         endpoint = Endpoint(
             base_url=f"{url}/v1",
             model="smollm2",
-            prices=book.find(POLICY).prices.model_copy(update={"cached": 0.02}),
+            prices=prices,
             tokens=TokenPath(tokenizer=str(WEIGHTS)),
         )
         options = {
@@ -148,7 +179,7 @@ def webshop(folder: Path, episodes: int) -> dict[str, Any]:
         pilot = asyncio.run(play(folder / "pilot", name, tasks[:PILOT], seed=1, **options))
         rest = tasks[PILOT : PILOT + episodes]
         run = asyncio.run(play(folder / "run", name, rest, seed=2, **options))
-    return compared(pilot, run)
+        return both(pilot, run, prices)
 
 
 # --- SupportDesk with three paid roles ---------------------------------------------------------
@@ -249,12 +280,24 @@ def supportdesk(folder: Path, episodes: int) -> dict[str, Any]:
         core: Any = env.unwrapped
         policy = CountedPolicy(named_policy(core, "expert", seed=0), book.find(POLICY).prices)
         options = {"client": policy, "env_kwargs": env_kwargs}
-        tasks = sorted(core.task_ids(), key=lambda task: hashlib.blake2b(task.encode()).digest())
+        tasks = sorted(core.task_ids(), key=shuffle)
         pilot = asyncio.run(play(folder / "pilot", name, tasks[:PILOT], seed=1, **options))
         rest = tasks[PILOT : PILOT + episodes]
         run = asyncio.run(play(folder / "run", name, rest, seed=2, **options))
         env.close()
-    return compared(pilot, run)
+        return both(pilot, run, book.find(POLICY).prices)
+
+
+def training(folder: Path) -> dict[str, Any]:
+    """Of the first step's episodes a pilot predicts what all steps have taken."""
+    bills = list(bills_of([folder]))
+    start = [bill for bill in bills if bill.kind == "training" and bill.step == 0]
+    chosen = sorted(enumerate(start), key=lambda pair: shuffle(f"{pair[1].task}/{pair[0]}"))
+    prices = PriceBook.load().find(POLICY).prices
+    return {
+        "steps": len({bill.step for bill in bills}),
+        **compared([bill for _, bill in chosen[:PILOT]], bills, prices),
+    }
 
 
 def main() -> None:
@@ -272,7 +315,7 @@ def main() -> None:
             (Path(folder) / "webshop").mkdir()
             found["webshop_on_vllm"] = webshop(Path(folder) / "webshop", options.episodes)
     if options.training is not None:
-        found["training"] = compared(options.training, options.training, only=20, book=True)
+        found["training"] = training(options.training)
     text = json.dumps(found, indent=2)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
