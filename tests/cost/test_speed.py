@@ -63,7 +63,7 @@ async def test_cached_tokens_are_not_read():
     [
         ({"estimated": True}, 1, "doesn't say how many tokens"),
         ({}, 2, "lower --concurrency"),
-        ({"cached_tokens": 5, "prompt_tokens": 5}, 1, "another --seed"),
+        ({"cached_tokens": 6, "prompt_tokens": 10}, 1, "another --seed"),
     ],
 )
 async def test_a_figure_that_would_be_wrong_is_none(usage, attempts, message):
