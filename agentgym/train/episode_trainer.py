@@ -1,4 +1,7 @@
-"""TRL's `GRPOTrainer` and two additions: RLOO's baseline, what the importance correction drops.
+"""TRL's `GRPOTrainer` and four additions.
+
+RLOO's baseline; what the importance correction drops; a model card that knows local folders; a
+learning rate that a longer run gets at once.
 
 TRL 1.16 has no rollout function in its `RLOOTrainer`, and its GRPO subtracts the mean of the whole
 group. Leaving a rollout out of its own baseline is that times n / (n - 1), n being the scored
@@ -9,9 +12,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from agentgym.train.algorithms import Algorithm
+from agentgym.train.files import MODEL_FOLDER
 from agentgym.train.objective import here_only
 
 
@@ -32,6 +37,50 @@ def leave_one_out_factors(rewards: Sequence[float | None], group_size: int) -> l
     return factors
 
 
+def renew_learning_rate(scheduler: Any) -> None:
+    """Give the optimiser the rate that a schedule has for its present step.
+
+    A checkpoint brings the rate that the schedule had then, and Transformers 5.17 keeps it until
+    the first optimiser step is over. At the end of a decay that is 0, and a finished run that is
+    resumed with more steps would make its first step for nothing.
+
+    Args:
+        scheduler: A `LambdaLR`, maybe in accelerate's wrapper; one of another kind is left alone.
+    """
+    schedule = getattr(scheduler, "scheduler", scheduler)
+    factors = getattr(schedule, "lr_lambdas", None)
+    if factors is None:
+        return
+    rates = [
+        base * factor(schedule.last_epoch)
+        for base, factor in zip(schedule.base_lrs, factors, strict=True)
+    ]
+    for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates
+
+
+_NO_BASE = "[None](https://huggingface.co/None)"
+_NO_MODEL = 'model="None"'
+
+
+def mend_model_card(card: Path, base: str) -> None:
+    """Say in TRL's model card what a model was made from that came from a folder, and where it is.
+
+    TRL 1.16 knows models of the hub only: it writes "a fine-tuned version of None", and an example
+    that loads "None".
+
+    Args:
+        card: The card, as TRL wrote it, beside the folder of the trained model.
+        base: Folder of the model that training began with; its name alone is told.
+    """
+    text = card.read_text(encoding="utf-8")
+    told = f"the model in the local folder `{Path(base).name}`" if base else "a local model"
+    mended = text.replace(_NO_BASE, told).replace(_NO_MODEL, f'model="{MODEL_FOLDER}"')
+    if mended != text:
+        card.write_text(mended, encoding="utf-8")
+
+
 def trainer_class(algorithm: Algorithm | None) -> Any:
     """The class of `GRPOTrainer` that trains with an algorithm of `agentgym.train.algorithms`."""
     return _trainer_class(leave_one_out=algorithm == "rloo")
@@ -42,9 +91,21 @@ def _trainer_class(*, leave_one_out: bool) -> Any:
     import torch
     from accelerate.utils import gather_object
     from trl import GRPOTrainer
+    from trl.trainer.utils import get_config_model_id
 
     class EpisodeTrainer(GRPOTrainer):
         """`GRPOTrainer` for whole episodes; see the module."""
+
+        def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+            super().create_model_card(*args, **kwargs)
+            card = Path(self.args.output_dir) / "README.md"
+            if self.is_world_process_zero() and card.is_file():
+                mend_model_card(card, str(get_config_model_id(self.model.config) or ""))
+
+        def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is not None:
+                renew_learning_rate(self.lr_scheduler)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             batch = super()._generate_and_score_completions(inputs)

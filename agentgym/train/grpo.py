@@ -27,7 +27,7 @@ from agentgym.rollout.source import EnvSource
 from agentgym.train.algorithms import refill_rounds
 from agentgym.train.config import TrainConfig
 from agentgym.train.episode_trainer import trainer_class
-from agentgym.train.files import CONFIG_FILE
+from agentgym.train.files import CONFIG_FILE, MODEL_FOLDER
 from agentgym.train.grpo_args import DEFAULT_CONTEXT, grpo_config
 from agentgym.train.held_out import HeldOutTasks, held_out_config, held_out_tasks
 from agentgym.train.interrupt import stoppable
@@ -45,8 +45,6 @@ from agentgym.train.versions import require_training_stack
 from agentgym.train.watching import watch
 
 logger = logging.getLogger(__name__)
-
-MODEL_FOLDER = "model"
 
 
 @dataclass(frozen=True)
