@@ -8,7 +8,7 @@ what made the difference, and some is only good to know.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agentgym.evaluate.figures import MAX_UNSCORED
@@ -71,6 +71,7 @@ def reasons_between(a: System, b: System) -> list[Reason]:
     """
     return [
         *_env(a, b),
+        *_limits(a, b),
         *_external(a, b),
         *_tasks(a, b),
         *_sampling(a, b),
@@ -97,6 +98,12 @@ def _env(a: System, b: System) -> Iterable[Reason]:
             what="env",
             text=f"the environment's parameters differ: {differing}",
         )
+
+
+def _limits(a: System, b: System) -> Iterable[Reason]:
+    differing = _differing(a.result.limits, b.result.limits)
+    if differing:
+        yield Reason(grade="confounds", what="limits", text=f"limits differ: {differing}")
 
 
 def _external(a: System, b: System) -> Iterable[Reason]:
@@ -224,7 +231,7 @@ def _both_differ(mine: str | None, other: str | None) -> bool:
     return mine is not None and other is not None and mine != other
 
 
-def _differing(mine: dict[str, Any], other: dict[str, Any]) -> str:
+def _differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     names = [n for n in dict.fromkeys([*mine, *other]) if mine.get(n) != other.get(n)]
     return ", ".join(f"{n} {_short(mine.get(n))} and {_short(other.get(n))}" for n in names)
 

@@ -178,8 +178,8 @@ def _difference(
     a, b = values(mine), values(other)
     if not any(a[task] and b.get(task) for task in a):
         return None
-    every = [found for side in (a, b) for each in side.values() for found in each]
-    return paired_difference(a, b, largest=max(1.0, max(every) - min(every)))
+    is_share = all(0 <= x <= 1 for side in (a, b) for each in side.values() for x in each)
+    return paired_difference(a, b, largest=1.0 if is_share else None)
 
 
 def _power(success: Difference) -> dict[str, object]:

@@ -103,6 +103,11 @@ def _evidence(comparison: Comparison) -> list[str]:
         f"a difference is {'shown' if success.shown else 'not shown'}: {points(success)} points "
         f"over {success.n_tasks} tasks"
     )
+    if success.leaves_out_zero and not success.shown:
+        differ = success.n_better + success.n_worse
+        lines.append(
+            f"only {differ} tasks differ, too few for that interval: exact p = {p_value(success.p)}"
+        )
     if comparison.detectable is not None:
         lines.append(
             f"with these tasks and samples, four of five evaluations would show a true difference "
@@ -132,6 +137,8 @@ def _signed(found: Difference, factor: int, digits: int) -> str:
 
     if math.isinf(found.stderr):
         return f"{text(found.mean)} (one task)"
+    if math.isinf(found.low):
+        return f"{text(found.mean)} (all alike)"
     return f"{text(found.mean)} ({text(found.low)} to {text(found.high)})"
 
 

@@ -129,15 +129,21 @@ class Evaluation:
             external_score=setting.external.name,
             samples=self.samples,
             seed=setting.seed,
+            limits=self._limits.model_dump(
+                include={"max_turns", "max_episode_tokens"}, exclude_none=True
+            ),
             tasks=setting.tasks,
             columns=tuple(column.column(setting) for column in self._columns),
         )
 
     def write(self) -> EvaluationResult:
-        """`result`, also into `result.json`, which is replaced as a whole."""
+        """`result`, also into `result.json`, which is replaced as a whole.
+
+        Nothing is written while there is no episode: such a file would be no result.
+        """
         result = self.result()
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_result(self.result_file, result)
+        if any(column.attempts for column in result.columns):
+            write_result(self.result_file, result)
         return result
 
     # --- playing ------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class Difference(Record):
     p_exact: float | None
     """Two-sided, over all ways to flip the differences' signs; None where more than `MOST_FLIPPED`
     tasks differ, and the t test is good enough."""
+    level: float
+    """Chance that the interval holds the difference."""
     n_tasks: int
     """Tasks compared."""
     n_better: int
@@ -51,6 +53,15 @@ class Difference(Record):
 
     @property
     def shown(self) -> bool:
+        """Whether both the interval leaves out 0 and the p-value is below what goes with it.
+
+        Where few tasks differ, the t interval promises too much, and the exact p-value decides.
+        """
+        rare = self.p is None or self.p < 1 - self.level
+        return rare and self.leaves_out_zero
+
+    @property
+    def leaves_out_zero(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
@@ -60,19 +71,21 @@ def paired_difference(
     b: Mapping[K, Sequence[float]],
     *,
     level: float = 0.95,
-    largest: float = 1.0,
+    largest: float | None = 1.0,
 ) -> Difference:
     """How far `b` is above `a`, by the differences of their means per task.
 
     d = mean_t (b̄_t - ā_t), with the t interval of those differences and T-1 degrees of freedom.
     Where all differences are equal their scatter says nothing; the interval is then what is left
-    possible for tasks not seen: that of 0 hits in T, times the largest difference there can be.
+    possible for tasks not seen: that of 0 hits in T, times the largest difference there can be. No
+    interval reaches beyond that.
 
     Args:
         a: Task to its values, one per scored attempt; tasks without any are no tasks.
         b: The same for the other system.
         level: Chance that the interval holds the difference.
-        largest: The largest difference that values can have; 1 for values from 0 to 1.
+        largest: The largest difference that values can have; 1 for values from 0 to 1, None where
+            there is no largest.
 
     Raises:
         ConfigError: If no task has values on both sides.
@@ -84,14 +97,18 @@ def paired_difference(
     low, high = found.low, found.high
     p_value = None
     if len(moves) > 1 and found.stderr < 1e-12:
-        doubt = largest * wilson_interval(0, len(moves), z=normal_quantile(level))[1]
-        low, high = found.mean - doubt, found.mean + doubt
+        doubt = wilson_interval(0, len(moves), z=normal_quantile(level))[1]
+        half = math.inf if largest is None else largest * doubt
+        low, high = found.mean - half, found.mean + half
     elif len(moves) > 1:
         p_value = t_p_value(abs(found.mean) / found.stderr, len(moves) - 1)
+    if largest is not None and len(moves) > 1:
+        low, high = max(low, -largest), min(high, largest)
     return Difference(
         mean=found.mean,
         low=low,
         high=high,
+        level=level,
         stderr=found.stderr,
         p_value=p_value,
         p_exact=sign_flip_p_value(moves),

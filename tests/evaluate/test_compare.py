@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from made_results import attempt, column, played, result
 
@@ -9,7 +11,7 @@ from agentgym.errors import ConfigError, DataError
 from agentgym.evaluate import TaskFacts, write_result
 from agentgym.evaluate.comparable import System, reasons_between
 from agentgym.evaluate.compare import compare, compare_all
-from agentgym.evaluate.compare_tables import verdict_lines
+from agentgym.evaluate.compare_tables import plain, verdict_lines
 from agentgym.evaluate.systems import systems_of
 from agentgym.statistics import paired_difference, tasks_needed
 from agentgym.statistics.power import Spread
@@ -49,6 +51,29 @@ def test_it_says_how_many_tasks_would_show_the_difference_seen():
     assert any(f"{found.tasks_needed} tasks would show it" in line for line in verdict_lines(found))
     same = compare(system("before"), system("again"))
     assert (same.tasks_needed, same.success.shown) == (None, False)
+
+
+def test_the_exact_p_value_overrules_an_interval_of_few_tasks():
+    """5 of 20 tasks differ, all one way: t leaves out 0, 2 of 32 sign combinations don't."""
+    before = {f"t{i}": [i < 5] for i in range(20)}
+    found = compare(system("before", before), system("after", {t: [False] for t in before}))
+    assert found.success.leaves_out_zero
+    assert found.success.p == 2 / 32
+    assert not found.success.shown
+    lines = verdict_lines(found)
+    assert "  a difference is not shown: -25.0 (-45.8 to -4.2) points over 20 tasks" in lines
+    assert "  only 5 tasks differ, too few for that interval: exact p = 0.0625" in lines
+
+
+def test_scores_without_bounds_that_all_move_alike_have_no_interval():
+    def scored(label, score):
+        rows = [attempt(task, True, external=score) for task in "abc"]
+        evaluation = result(column(label, rows))
+        return System(label, evaluation, evaluation.columns[0])
+
+    found = compare(scored("a", 2.0), scored("b", 5.0))
+    assert plain(found.score) == "+3.000 (all alike)"
+    assert found.score.high == math.inf
 
 
 def test_unpaired_tasks_are_listed_and_in_no_figure():
@@ -91,6 +116,7 @@ def test_a_task_of_the_same_name_with_another_content_is_another_task():
         ({"hashes": {"external": "1", "judge": "2"}}, ("confounds", "judge")),
         ({"hashes": {"external": "1"}}, ("confounds", "judge")),
         ({"code_version": "0.2.0"}, ("confounds", "code")),
+        ({"facts": {"limits": {"max_turns": 2}}}, ("confounds", "limits")),
         ({"facts": {"samples": 3}}, ("notes", "samples")),
     ],
 )

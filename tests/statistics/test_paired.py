@@ -31,7 +31,8 @@ def test_by_hand():
     assert found.mean == pytest.approx(1 / 3)
     assert found.stderr == pytest.approx(1 / 6)
     assert found.p_value == pytest.approx(1 - 2 / math.sqrt(6))
-    assert found.high - found.mean == pytest.approx(4.3027 / 6, abs=1e-4)
+    assert found.mean - found.low == pytest.approx(4.3027 / 6, abs=1e-4)
+    assert found.high == 1.0  # 1/3 + 4.3027/6 would be more than there is
     # Signs of two halves: +1, 0, 0, -1; two of four are as far out as the sum 1.
     assert found.p_exact == 0.5
     assert (found.n_tasks, found.n_better, found.n_worse, found.shown) == (3, 2, 0, False)
@@ -51,6 +52,14 @@ def test_a_system_with_itself_differs_by_nothing_but_is_not_known_to():
     assert (found.mean, found.p_value, found.p_exact) == (0.0, None, 1.0)
     assert found.high == pytest.approx(wilson_interval(0, 20)[1])
     assert found.low == -found.high
+
+
+def test_no_interval_reaches_beyond_the_largest_difference():
+    all_up = paired_difference({t: [0.0] for t in "abc"}, {t: [1.0] for t in "abc"})
+    assert (all_up.mean, all_up.high) == (1.0, 1.0)
+    assert all_up.low == pytest.approx(1 - wilson_interval(0, 3)[1])
+    few = paired_difference({t: [0.0] for t in "abc"}, {"a": [1.0], "b": [1.0], "c": [0.0]})
+    assert few.low < 0 < few.high == 1.0
 
 
 def test_one_task_says_nothing():
