@@ -204,6 +204,13 @@ def test_site_builds_without_a_warning_and_loads_nothing_from_outside(tmp_path: 
     built = {path.relative_to(site).as_posix(): path for path in site.rglob("*.html")}
     shown = {page.uri for page in pages.pulled() if page.title} | set(reference.reference_pages())
     assert {uri for uri in shown if uri.removesuffix(".md") + ".html" not in built} == set()
+    anchors = {
+        anchor
+        for path in (site / "reference").rglob("*.html")
+        for anchor in re.findall(r'id="(agentgym\.[\w.]+)"', path.read_text(encoding="utf-8"))
+    }
+    entries = {f"{reference.home_of(package, name)}.{name}" for package, name in exported()}
+    assert entries - anchors == set(), "give it a docstring"
     from_outside, raw = set(), set()
     for name, path in built.items():
         read = read_html(path.read_text(encoding="utf-8"))

@@ -76,3 +76,4 @@ def test_numbers_in_the_table_are_the_defaults():
     assert (Quota().open_jobs, Quota().episodes_per_job) == (32, 100_000)
     assert (Allowed().policy_hosts, Allowed().largest_number) == (("loopback",), 100_000)
     assert (Keeping().lease_s, Keeping().ended_job_s) == (600, 86400)
+    assert Keeping().ended_jobs == 10_000
