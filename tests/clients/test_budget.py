@@ -242,7 +242,7 @@ async def test_money_that_comes_as_its_waiter_gives_up_goes_to_the_next():
 
 
 async def test_the_budget_is_never_overrun_whatever_the_estimate_was_worth(server, make_client):
-    """A tokenizer that makes ten times the tokens of the estimate is found out by one answer."""
+    """I07: kotaemon#395. A tokenizer that makes ten times the tokens is found out by one answer."""
     server.replies = [answer(usage={"prompt_tokens": 1000, "completion_tokens": 0})]
     client = make_client(prices={"input": 10.0, "output": 0.0}, budget_usd=0.045)
     for _ in range(4):

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym.client import Completion, Endpoint, Prices
-from agentgym.clients import ScriptedClient
+from agentgym.client import Completion, Endpoint, Prices, SamplingParams
+from agentgym.clients import ChatClient, ScriptedClient
 from agentgym.errors import BudgetExceeded, BudgetStop, ConfigError, EndpointError, JudgeError
 from agentgym.judge import Score
-from agentgym.metering import charge, open_purse, report_refusal
+from agentgym.metering import charge, metered, open_purse, paid_from, report_refusal
 from agentgym.rollout import Engine, EpisodeRequest, Ledger, Limits, Retry, RunBudget
 from agentgym.rollout.budget import Cap, read_budget
 from agentgym.rollout.ledger import Account
 from agentgym.testing.envs import CounterEnv
+from agentgym.testing.quirky import QuirkyServer, Reply, answer
 from agentgym.types import Usage
-from tests.support.rolling import ADD, SUBMIT, Maker, read, singles
+from tests.support.rolling import ADD, SUBMIT, Maker, read, singles, until
 
 CENT = Prices(input=0, output=10_000)  # dollars per million: a token is a cent
 FREE_PAUSE = {"pause_s": 0.0, "max_pause_s": 0.0}
@@ -138,6 +139,51 @@ async def test_no_more_requests_are_out_than_can_be_paid_for():
     assert len(outcomes) == 40
     assert not any(error.retryable for error in outcomes)  # topoteretes/cognee#4321
     assert "$0.1000 of $0.1000 are spent" in str(outcomes[0])
+
+
+async def test_clients_of_different_roles_pay_from_one_purse():
+    """I04, over HTTP: 25 calls of a policy and 25 of a judge, of a cent at most each."""
+    said = answer("hi", usage={"prompt_tokens": 9, "completion_tokens": 100})
+    ledger = Ledger(RunBudget(usd=0.10))
+    async with QuirkyServer(said) as server:
+        prices = Prices(input=0, output=100)
+        clients = [
+            ChatClient(Endpoint(base_url=server.url, model="m", role=role, prices=prices))
+            for role in ("policy", "judge")
+        ]
+        with metered(ledger.meter), paid_from(ledger):
+            calls = [
+                client.complete(
+                    [{"role": "user", "content": "hi"}], (), SamplingParams(max_tokens=100)
+                )
+                for client in clients
+                for _ in range(25)
+            ]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        for client in clients:
+            await client.aclose()
+        assert len(server.requests) == 10
+    assert sum(isinstance(one, BudgetExceeded) for one in outcomes) == 40
+    assert ledger.caps()[0].spent == pytest.approx(0.10)
+    assert sum(usage.calls for usage in ledger.spent_by_role.values()) == 10
+
+
+async def test_a_cancelled_request_gives_back_what_it_held():
+    """Whether it was billed is unknown, so it counts as the most; nothing stays held beside."""
+    ledger = Ledger(RunBudget(usd=1.0))
+    async with QuirkyServer(Reply(hangs=True)) as server:
+        prices = Prices(input=0, output=100)
+        client = ChatClient(Endpoint(base_url=server.url, model="m", prices=prices))
+        with paid_from(ledger):
+            hello = [{"role": "user", "content": "hi"}]
+            call = asyncio.create_task(client.complete(hello, (), SamplingParams(max_tokens=100)))
+            await until(lambda: bool(server.requests))
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        await client.aclose()
+    (account,) = ledger._accounts
+    assert (account.held, account.in_flight) == (0.0, 0)
+    assert account.spent == pytest.approx(0.01)
 
 
 async def test_at_most_ten_episodes_of_fifty_are_dispatched_on_a_budget_for_ten():
