@@ -12,7 +12,7 @@ from agentgym.cli._columns import columns
 from agentgym.cli._diagnosis import diagnosis_text
 from agentgym.cli._table import summary_table
 from agentgym.durable import write_whole
-from agentgym.errors import ConfigError, DataError, TrainingError
+from agentgym.errors import ConfigError, DataError
 from agentgym.types import printable
 
 if TYPE_CHECKING:
@@ -70,25 +70,18 @@ class ReportCommand:
 
     def _follow(self, every_s: int) -> None:
         """Write the page again and again; a run without a step yet is waited for."""
-        told = False
-        while True:
-            try:
-                report = self._made()
-            except TrainingError as error:
-                if "no step is done yet" not in str(error):
-                    raise
-                if not told:
-                    print(f"{self._run}: waiting for the first step", flush=True)
-                told = True
-                self._sleep(every_s)
-                continue
-            first = not self._page.exists()
-            self._write(report)
-            if first or report.over:
-                print(f"{self._page}{' (the run is over)' if report.over else ''}", flush=True)
-            if report.over:
-                return
+        from agentgym.report.run import is_waited_for
+
+        if is_waited_for(self._run):
+            print(f"{self._run}: waiting for a first step or episode", flush=True)
+        while is_waited_for(self._run):
             self._sleep(every_s)
+        self._write(report := self._made())
+        print(f"{self._page}, anew every {every_s} s", flush=True)
+        while not report.over:
+            self._sleep(every_s)
+            self._write(report := self._made())
+        print("the run is over", flush=True)
 
 
 def text_of(run: Path) -> str:

@@ -102,4 +102,8 @@ def test_watch_waits_for_the_first_step_and_ends_with_the_run(
     assert seen == [None, True]  # nothing yet, then one step with a page that refreshes itself
     assert 'http-equiv="refresh"' not in page.read_text()
     said = capsys.readouterr().out.splitlines()
-    assert said == [f"{out}: waiting for the first step", f"{page}", f"{page} (the run is over)"]
+    assert said == [
+        f"{out}: waiting for a first step or episode",
+        f"{page}, anew every 7 s",
+        "the run is over",
+    ]

@@ -4,6 +4,6 @@ from agentgym.report.run import report_page
 Path("report.html").write_text(report_page(Path("runs/x")).html, encoding="utf-8")
 """
 
-from agentgym.report.run.report import Report, kind_of, report_page
+from agentgym.report.run.report import Report, is_waited_for, kind_of, report_page
 
-__all__ = ["Report", "kind_of", "report_page"]
+__all__ = ["Report", "is_waited_for", "kind_of", "report_page"]

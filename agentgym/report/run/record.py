@@ -113,7 +113,7 @@ def read_training(folder: Path, *, now: datetime | None = None) -> TrainingRecor
     """
     thresholds = thresholds_of(folder)
     steps = list(read_steps(folder))
-    if not steps and (folder / CONFIG_FILE).exists():
+    if (folder / CONFIG_FILE).exists() and (not steps or no_step_is_done(folder)):
         raise TrainingError(
             f"{folder} has a run of which no step is done yet ({CONFIG_FILE} is there, "
             f"{METRICS_FILE} has no step); --watch waits for the first"
@@ -143,6 +143,17 @@ def read_training(folder: Path, *, now: datetime | None = None) -> TrainingRecor
         now=now,
         notes=tuple(_notes(folder, history, config)),
     )
+
+
+def no_step_is_done(folder: Path) -> bool:
+    """Whether a run has logged nothing and plays its first step, whose traces are only a part."""
+    if (folder / METRICS_FILE).exists():
+        return False
+    return all(path.name.startswith("traces-step000000") for path in _step_traces(folder))
+
+
+def _step_traces(folder: Path) -> list[Path]:
+    return sorted(folder.glob("traces-step*.jsonl"))
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from agentgym.errors import DataError
 from agentgym.report.plots.drawing import require_matplotlib
 from agentgym.report.run.evaluations import evaluation_page
 from agentgym.report.run.page import html
-from agentgym.report.run.record import read_training
-from agentgym.report.run.rollouts import is_rollouts, rollouts_page
+from agentgym.report.run.record import no_step_is_done, read_training
+from agentgym.report.run.rollouts import TRACES_FILE, is_rollouts, rollouts_page
 from agentgym.report.run.training import training_page
 from agentgym.train.files import CONFIG_FILE, METRICS_FILE
 
@@ -52,7 +52,7 @@ def kind_of(run: Path) -> RunKind:
         return "evaluation"
     inside = sorted(
         path.parent.name
-        for name in (CONFIG_FILE, METRICS_FILE, "traces.jsonl", RESULT_FILE)
+        for name in (CONFIG_FILE, METRICS_FILE, TRACES_FILE, RESULT_FILE)
         for path in run.glob(f"*/{name}")
     )
     hint = f", but its folder {inside[0]!r} may" if inside else ""
@@ -60,6 +60,17 @@ def kind_of(run: Path) -> RunKind:
         f"{run} has no run{hint}: give what `agentgym train`, `agentgym rollout` or `agentgym eval "
         "run` wrote"
     )
+
+
+def is_waited_for(run: Path) -> bool:
+    """Whether there is a folder in which no step and no episode is done yet."""
+    if not run.is_dir() or (run / RESULT_FILE).exists():
+        return False
+    if is_rollouts(run):
+        return (run / TRACES_FILE).stat().st_size == 0
+    if (run / CONFIG_FILE).exists():
+        return no_step_is_done(run)
+    return not (run / METRICS_FILE).exists() and not any(run.glob("traces-step*.jsonl"))
 
 
 def report_page(run: Path, *, now: datetime | None = None, refresh_s: int | None = None) -> Report:

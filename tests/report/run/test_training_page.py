@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 from parsed import Element, assert_inert, parse
 from saved_runs import COLLAPSES, LEARNS, save
-from synthetic_runs import HEALTHY, SICK, flat
+from synthetic_runs import HEALTHY, SICK, flat, steps_of
 
 from agentgym.errors import TrainingError
 from agentgym.report.plots.chart import Chart
-from agentgym.report.run import report_page
+from agentgym.report.run import is_waited_for, report_page
 from agentgym.report.run.figure import data_table
 from agentgym.report.run.making import ChartMaker
 from agentgym.report.run.page import Page
 from agentgym.report.run.record import read_training
 from agentgym.report.run.training import header_facts, status_of, training_page
+from agentgym.traces import TraceWriter
 from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors import Alarm, AlarmBook
 
@@ -321,6 +322,19 @@ def test_what_is_no_run_is_one_clear_line(
     with pytest.raises(TrainingError, match=error) as caught:
         report_page(tmp_path, now=NOW)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_traces_of_a_first_step_that_is_not_over_are_no_step(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(json.dumps({"steps": 9}))
+    (_, _, traces) = next(steps_of(HEALTHY, steps=1))
+    with TraceWriter(tmp_path / "traces-step000000.jsonl") as writer:
+        writer.write(traces[0])
+    with pytest.raises(TrainingError, match="no step is done yet"):
+        report_page(tmp_path, now=NOW)
+    assert is_waited_for(tmp_path)
+    (tmp_path / "train.json").unlink()  # somebody's own trainer, whose only file this is
+    assert not is_waited_for(tmp_path)
+    assert read_training(tmp_path, now=NOW).steps == 1
 
 
 def test_missing_steps_are_told(tmp_path: Path) -> None:
