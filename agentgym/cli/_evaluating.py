@@ -13,7 +13,7 @@ from agentgym.cli._inputs import checked, fresh_folder, key_values, make_folder
 from agentgym.cli._interrupts import Interrupts
 from agentgym.cli._limits import read_limits, read_retry
 from agentgym.client import SamplingParams
-from agentgym.errors import AgentGymError, BudgetStop, ConfigError
+from agentgym.errors import BudgetStop, ConfigError
 from agentgym.roles import Roles
 
 if TYPE_CHECKING:
@@ -57,21 +57,23 @@ class EvaluationCommand:
             after Ctrl-C, 143 after SIGTERM.
         """
         is_new = not self._out.exists()
-        evaluation = self._evaluation()
-        self._say_what_is_missing(evaluation)
         make_folder(self._out)
         folder = RunFolder(self._out)
         try:
-            folder.claim()
-            self._play(evaluation)
-        except AgentGymError as error:
+            folder.claim()  # before it is looked at: another process may be playing the rest
+            return self._played(self._evaluation())
+        finally:
             if is_new and not any(self._out.iterdir()):
                 self._out.rmdir()  # nothing was played
-            if isinstance(error, BudgetStop):
-                self._finish(evaluation)
-            raise
-        finally:
             folder.release()
+
+    def _played(self, evaluation: Evaluation) -> int:
+        self._say_what_is_missing(evaluation)
+        try:
+            self._play(evaluation)
+        except BudgetStop:
+            self._finish(evaluation)
+            raise
         return self._finish(evaluation)
 
     def _play(self, evaluation: Evaluation) -> None:
@@ -103,7 +105,8 @@ class EvaluationCommand:
                 f"agentgym: {what}; the same command plays them with --out {self._out}",
                 file=sys.stderr,
             )
-        print(f"\n{evaluation.result_file}")
+        if n_played:
+            print(f"\n{evaluation.result_file}")
         if self._interrupts.signal is not None and lacking:
             return self._interrupts.exit_code
         scored = any(attempt.scored for c in result.columns for attempt in c.attempts)

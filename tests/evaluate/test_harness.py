@@ -137,6 +137,15 @@ def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     assert len(set(lines(tmp_path))) == len(lines(tmp_path)) == 8
 
 
+def test_ended_before_the_first_episode_it_can_be_begun_again(tmp_path: Path) -> None:
+    first = Evaluation(setting(), [scripted_column("expert")], out=tmp_path)
+    first.drain()
+    assert evaluate(first).columns[0].attempts == ()
+    assert not first.result_file.exists()
+    again = Evaluation(setting(), [scripted_column("expert")], out=tmp_path)
+    assert again.missing() == {"expert": 5}
+
+
 class _AtFirstTrace(NoProgress):
     """Does something when the first episode is over."""
 
