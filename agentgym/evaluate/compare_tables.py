@@ -70,7 +70,7 @@ def detail_table(comparisons: Sequence[Comparison]) -> Table:
 
 def verdict_lines(comparison: Comparison) -> list[str]:
     """Whether the two can be compared, with every reason, and what the difference can bear."""
-    pair = f"{printable(comparison.b)} and {printable(comparison.a)}"
+    pair = f"{printable(comparison.a)} and {printable(comparison.b)}"
     if comparison.blocked:
         head = f"{pair}: NOT comparable, no figures"
     elif not comparison.comparable:

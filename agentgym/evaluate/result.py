@@ -153,7 +153,7 @@ class EvaluationResult(Record):
     """Attempts per task and column that were asked for."""
     seed: int | None = None
     """The run's seed."""
-    limits: dict[str, Finite] = Field(default_factory=dict)
+    limits: dict[str, int] = Field(default_factory=dict)
     """Limits on an episode that the run set, such as `max_turns`; else the env's own hold."""
     tasks: dict[str, TaskFacts]
     """The tasks that were asked for, by id, in order."""

@@ -80,7 +80,7 @@ def test_compare_tells_difference_and_reservations(agentgym_command, two_files):
     code, out, err = agentgym_command("eval", "compare", "before.json", "after.json")
     assert (code, err) == (0, "")
     assert "ours - base" in out
-    assert "ours and base: not like with like" in out
+    assert "base and ours: not like with like" in out
     assert "sampling differs: temperature 1.0 and 0.5" in out
     assert "a difference is shown: +66.7" in out
     code, _, _ = agentgym_command("eval", "compare", "before.json", "after.json", "--strict")
@@ -93,7 +93,7 @@ def test_compare_as_json_and_markdown(agentgym_command, two_files):
     assert (found["a"], found["b"], found["success"]["n_tasks"]) == ("base", "ours", 12)
     _, out, _ = agentgym_command("eval", "compare", "before.json", "after.json", "--markdown")
     assert "| ours - base | 12 |" in out
-    assert "\n- ours and base: not like with like" in out
+    assert "\n- base and ours: not like with like" in out
 
 
 def test_compare_of_other_tasks_prints_no_figure_and_fails(agentgym_command, two_files, tmp_path):

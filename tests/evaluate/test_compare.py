@@ -90,7 +90,7 @@ def test_other_tasks_are_no_comparison():
     found = compare(system("before"), system("after", {"x": [True]}))
     assert (found.blocked, found.success, found.tasks_needed) == (True, None, None)
     lines = verdict_lines(found)
-    assert lines[0] == "after and before: NOT comparable, no figures"
+    assert lines[0] == "before and after: NOT comparable, no figures"
     assert "no task in common: before has a, b, c, … (4) and after has x" in lines[1]
 
 
