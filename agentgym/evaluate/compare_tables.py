@@ -79,7 +79,7 @@ def verdict_lines(comparison: Comparison) -> list[str]:
         head = f"{pair}: comparable"
     return [
         head,
-        *(f"  {reason.text}" for reason in sorted(comparison.reasons, key=_grade)),
+        *(f"  {printable(reason.text)}" for reason in sorted(comparison.reasons, key=_grade)),
         *(f"  {line}" for line in _evidence(comparison)),
     ]
 

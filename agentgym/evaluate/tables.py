@@ -117,7 +117,7 @@ def share(found: Share) -> str:
 def _main(figures: EvaluationFigures) -> Table:
     columns = figures.columns
     rows: list[tuple[str, Callable[[ColumnFigures], str]]] = [
-        ("model", lambda c: c.model or c.kind),
+        ("model", lambda c: printable(c.model or c.kind)),
         ("tasks", lambda c: f"{c.n_tasks:,}"),
         ("episodes", lambda c: f"{c.n_total:,}"),
         ("  scored", lambda c: f"{c.n_scored:,}"),
@@ -129,7 +129,7 @@ def _main(figures: EvaluationFigures) -> Table:
         if passes.k > 1:
             rows += _pass_rows(index, passes.k, any_left_out=any(c.n_errors for c in columns))
     rows += [
-        (f"score ({figures.external_score})", lambda c: number(c.score)),
+        (f"score ({printable(figures.external_score)})", lambda c: number(c.score)),
         ("completion", lambda c: share(c.completion)),
         ("  completed, wrong", lambda c: f"{c.completed_wrong:,}"),
         ("  never completed", lambda c: f"{c.unfinished:,}"),
@@ -138,7 +138,7 @@ def _main(figures: EvaluationFigures) -> Table:
         ("cut by a limit", lambda c: _counts(c.truncations)),
         ("malformed calls in", lambda c: share(c.malformed)),
     ]
-    where = f"{figures.env_id}{f', split {figures.split}' if figures.split else ''}"
+    where = printable(figures.env_id + (f", split {figures.split}" if figures.split else ""))
     return Table(
         title=f"{where}: {figures.n_tasks} tasks, {figures.samples} samples each",
         header=("", *(printable(column.name) for column in columns)),
@@ -263,4 +263,5 @@ def _seconds(value: float | None) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
+    escaped = (cell.strip().replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

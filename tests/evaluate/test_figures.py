@@ -172,7 +172,7 @@ def test_episodes_that_were_not_played_are_told():
 
 
 def test_tables_show_both_denominators_and_survive_hostile_names():
-    evil = played("a|b\n\x1b[31m", {"t": [True], "u": [None]})
+    evil = played("a|b\n\x1b[31m", {"t": [True], "u": [None]}, model="<script>\x1b[2J")
     tables = tables_of(figures_of(result(h07(), evil)))
     main = {row[0].strip(): row[1] for row in tables[0].rows}
     assert main["success, of all"].startswith("80.0% (")
@@ -180,6 +180,7 @@ def test_tables_show_both_denominators_and_survive_hostile_names():
     assert main["no score"] == "10 (infra 10)"
     markdown = tables[0].to_markdown()
     assert r"a\|b\n\x1b[31m" in markdown
+    assert r"&lt;script>\x1b[2J" in markdown
     assert "\x1b" not in markdown
     assert len({line.count(" | ") for line in markdown.splitlines() if line.startswith("| ")}) == 1
 
