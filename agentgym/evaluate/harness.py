@@ -12,7 +12,7 @@ The result is made from the files: scoring and reading again costs no episode.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,18 +166,19 @@ class Evaluation:
         stages = Stages(self._limits) if self._at_once else None
         (self.out / TRACES).mkdir(parents=True, exist_ok=True)
         self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
+        plays = [
+            self._play_one(column, client, stages, ledger)
+            for column, client in zip(todo, clients, strict=True)
+        ]
         try:
             if self._at_once:
-                async with asyncio.TaskGroup() as group:
-                    for column, client in zip(todo, clients, strict=True):
-                        group.create_task(self._play_one(column, client, stages, ledger))
+                await _together(plays)
             else:
-                for column, client in zip(todo, clients, strict=True):
-                    self._bar.note(f"column {column.spec.name}")
-                    await self._play_one(column, client, stages, ledger)
-        except* BudgetStop as stops:
-            raise _first(stops) from None
+                for play in plays:
+                    await play
         finally:
+            for play in plays:
+                play.close()  # those that an error kept from beginning
             self._bar.close()
 
     def drain(self) -> None:
@@ -200,6 +201,7 @@ class Evaluation:
         if self._is_drained:
             return
         spec, secrets = column.spec, self._secrets(column.spec)
+        self._bar.note("all columns" if self._at_once else f"column {spec.name}")
         mark = {"column": spec.name, "config": column.config, "code": self._code}
         with (
             self._journal(column, secrets) as journal,
@@ -330,6 +332,14 @@ def _with_room(endpoint: Endpoint, requests: int) -> Endpoint:
     return endpoint.model_copy(update={"max_concurrency": requests})
 
 
-def _first(stops: BaseExceptionGroup[BudgetStop]) -> BudgetStop:
-    error: Any = stops.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+async def _together(plays: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all at the same time; the first error ends the others and is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for play in plays:
+                group.create_task(play)
+    except BaseExceptionGroup as errors:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

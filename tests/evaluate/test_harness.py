@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from agentgym.client import Completion, SamplingParams
-from agentgym.errors import ConfigError
+from agentgym.errors import BudgetStop, ConfigError, TraceError
 from agentgym.evaluate.columns import ColumnSpec, model_column, read_columns, scripted_column
 from agentgym.evaluate.harness import Evaluation, evaluate
 from agentgym.evaluate.result import read_result
 from agentgym.evaluate.setting import EvaluationSetting
 from agentgym.judge import Score
-from agentgym.rollout import Limits, Retry
+from agentgym.rollout import Limits, Retry, RunBudget
 from agentgym.rollout.progress import NoProgress
 from agentgym.trace import Trace
 from agentgym.traces import TraceFile
+from agentgym.types import Usage
 
 ENV = "agentgym/ToolWorld-v0"
 NEVER = Retry(env=0, infra=0, simulator=0, judge=0)
@@ -159,8 +160,9 @@ class _AtFirstTrace(NoProgress):
 class _Refusing:
     """A policy server that fails on some tasks."""
 
-    def __init__(self, tasks: set[str]) -> None:
+    def __init__(self, tasks: set[str], *, tokens: int = 0) -> None:
         self._tasks = tasks
+        self._usage = Usage(completion_tokens=tokens) if tokens else None
         self.calls = 0
 
     async def complete(self, messages, tools, sampling, *, session=None) -> Completion:
@@ -169,7 +171,9 @@ class _Refusing:
         self.calls += 1
         if any(str(m["content"]) in self._tasks for m in messages if m["role"] == "user"):
             raise EndpointError("http://gone: no connection", retryable=False)
-        return Completion(message={"role": "assistant", "content": "Answer: none"})
+        return Completion(
+            message={"role": "assistant", "content": "Answer: none"}, usage=self._usage
+        )
 
     async def release(self, session: str) -> None:
         pass
@@ -212,6 +216,68 @@ def test_columns_at_once_share_the_slots(tmp_path: Path) -> None:
     )
     result = evaluate(evaluation)
     assert [len(column.attempts) for column in result.columns] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_column_that_breaks_off_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    chosen = setting(n=4)
+    gone = _Refusing({str(chosen.core.reset(options={"task_id": t})[0][-1]["content"])
+                      for t in chosen.tasks})  # fmt: skip
+    columns = [model_column("m@http://127.0.0.1:1/v1", sampling=SamplingParams())]
+    columns.append(scripted_column("expert"))
+    evaluation = Evaluation(
+        chosen,
+        columns,
+        out=tmp_path,
+        at_once=at_once,
+        limits=Limits(max_failure_rate=0.0, min_failures=1),
+    )
+    real = evaluation._client
+    monkeypatch.setattr(
+        evaluation, "_client", lambda spec: gone if spec.name == "m" else real(spec)
+    )
+    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
+    result = evaluate(evaluation)
+    assert list(evaluation.stopped) == ["m"]
+    assert len(result.column("expert").attempts) == 4
+    assert {a.external for a in result.column("m").attempts} == {None}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_full_disk_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    def full(self: Any, trace: Trace) -> None:
+        raise TraceError("can't write: No space left on device")
+
+    monkeypatch.setattr("agentgym.evaluate.harness.TraceWriter.write", full)
+    columns = [scripted_column("expert"), scripted_column("none")]
+    evaluation = Evaluation(setting(), columns, out=tmp_path, at_once=at_once)
+    with pytest.raises(TraceError, match="No space left"):
+        evaluate(evaluation)
+
+
+def test_a_budget_is_for_all_columns_and_goes_on_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first run spent is spent: a second one can't begin with a full purse."""
+    limits = Limits(budget=RunBudget(tokens=100), concurrency=1, init_concurrency=1)
+    columns = [model_column(f"{n}=m@http://127.0.0.1:1/v1", sampling=SamplingParams())
+               for n in ("one", "two")]  # fmt: skip
+    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
+    calls = []
+    for _ in range(3):
+        evaluation = Evaluation(setting(), columns, out=tmp_path, limits=limits)
+        client = _Refusing(set(), tokens=30)
+        monkeypatch.setattr(evaluation, "_client", lambda spec, client=client: client)
+        with pytest.raises(BudgetStop):
+            evaluate(evaluation)
+        calls.append(client.calls)
+    rows = [a for column in evaluation.result().columns for a in column.attempts]
+    assert 1 <= len(rows) < 10
+    assert calls[0] > calls[1] >= calls[2] == 0, calls
 
 
 def test_a_policy_that_hacks_the_reward_has_a_low_external_score(tmp_path: Path) -> None:
