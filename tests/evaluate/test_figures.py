@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_results import attempt, column, h07, played, result
 
 from agentgym.errors import ConfigError, DataError
@@ -207,6 +209,31 @@ def test_a_score_beyond_one_is_a_mean_like_any_other():
     rows = [attempt("a", True, external=3.0), attempt("b", False, external=1.0)]
     (found,) = of(column("ours", rows))
     assert (found.score.mean, found.score.stderr) == (2.0, 1.0)
+
+
+outcomes = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=3),
+    min_size=1,
+)
+
+
+@settings(max_examples=60)
+@given(tasks=outcomes)
+def test_whatever_came_of_the_episodes_the_figures_fit_each_other(tasks):
+    (found,) = of(played("ours", tasks))
+    assert found.n_scored + sum(found.errors.values()) == found.n_total
+    assert found.completed_wrong + found.unfinished + found.success.count == found.n_scored
+    assert sum(each.success.n_total for each in found.by_turns) == found.n_scored
+    for share in (found.success, found.completion, found.malformed):
+        assert 0 <= share.of_all.low <= share.of_all.mean <= share.of_all.high <= 1
+        if share.of_scored is not None:
+            assert share.of_all.mean <= share.of_scored.mean
+            assert share.of_scored.low <= share.of_scored.mean <= share.of_scored.high
+    for passes in found.passes:
+        assert passes.hat_of_all.mean <= passes.at_of_all.mean
+        if passes.at is not None:
+            assert passes.hat.mean <= passes.at.mean
 
 
 def test_figures_are_strict_json():

@@ -96,6 +96,24 @@ def test_holm_by_hand():
     assert holm_adjusted([]) == []
 
 
+attempts = st.dictionaries(
+    st.sampled_from("abcdef"), st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=3)
+)
+
+
+@given(a=attempts, b=attempts)
+def test_the_other_way_round_is_the_same_with_the_other_sign(a, b):
+    if not a.keys() & b.keys():
+        return
+    there, back = paired_difference(a, b), paired_difference(b, a)
+    assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low))
+    assert (there.p_value, there.p_exact) == (
+        pytest.approx(back.p_value), pytest.approx(back.p_exact)
+    )  # fmt: skip
+    assert (there.n_better, there.n_worse, there.shown) == (back.n_worse, back.n_better, back.shown)
+    assert there.low <= there.mean <= there.high
+
+
 def test_interval_and_p_value_hold_what_they_promise():
     """2,000 comparisons of two systems whose tasks move by 0.05 on average: 95 % hold it.
 
