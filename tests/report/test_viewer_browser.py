@@ -387,6 +387,9 @@ def test_served_page_takes_up_what_is_appended(open_page, served):
     page.keyboard.press("t")
     page.keyboard.type("LATE <b>")
     page.get_by_text("1 of 13 episodes").wait_for()
+    assert rows(page).count() == 1
+    zoo.write_traces(path, [late.model_copy(update={"trace_id": "later", "task_id": "desk/2"})])
+    page.get_by_text("2 of 14 episodes").wait_for()
     visit.assert_harmless()
 
 

@@ -82,7 +82,8 @@ class TraceFolder:
     @property
     def notes(self) -> list[str]:
         """What was left out, in words."""
-        return [note for file in self._known.values() for note in file.notes()]
+        known = list(self._known.values())  # another thread may be finding files meanwhile
+        return [note for file in known for note in file.notes()]
 
     @property
     def hopeless(self) -> bool:

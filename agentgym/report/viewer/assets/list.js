@@ -6,13 +6,14 @@ const SPARE_ROWS = 10;
 // Of those with `varies`, a column in which nothing does is left out; with `some`, one without values.
 const COLUMNS = [
   { name: "outcome", label: "outcome", width: "108px", cell: outcomeMark },
-  { name: "reward", label: "reward", width: "66px", right: true, cell: (row) => num(row.reward) },
+  { name: "reward", label: "reward", width: "74px", right: true, cell: (row) => num(row.reward) },
   { name: "task", label: "task", width: "minmax(180px, 2fr)", cell: taskCell },
   { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
   { name: "env", label: "env", width: "minmax(80px, 0.7fr)", cell: (row) => textCell(row.env.split("/").pop(), row.env), varies: (row) => row.env },
   { name: "model", label: "model", width: "minmax(60px, 0.6fr)", cell: (row) => textCell(row.model), varies: (row) => row.model },
   { name: "file", label: "file", width: "minmax(90px, 0.8fr)", cell: (row) => textCell(row.fileName), varies: (row) => row.file },
-  { name: "turns", label: "turns", width: "54px", right: true, cell: (row) => row.turns },
+  { name: "step", label: "step", width: "50px", right: true, cell: (row) => row.step ?? "–", varies: (row) => row.step },
+  { name: "turns", label: "turns", width: "60px", right: true, cell: (row) => row.turns },
   { name: "calls", label: "calls", width: "60px", right: true, cell: callsCell },
   { name: "gates", label: "gates", width: "minmax(80px, 0.9fr)", cell: gateCell, some: (row) => row.gates.length },
   { name: "tokens", label: "tokens", width: "68px", right: true, cell: tokensCell, some: (row) => row.tokensIn !== null },
@@ -93,7 +94,7 @@ class ListView {
     this.head = el("div.row.head", { role: "row" });
     this.space = el("div.space");
     this.scroller = el("div.scroller", { tabindex: "-1", scroll: () => this._draw() }, this.head, this.space);
-    this.table = el("div.grid", { role: "grid", "aria-label": "episodes" }, this.scroller);
+    this.table = el("div.grid", { role: "grid", "aria-label": "episodes", tabindex: "0" }, this.scroller);
     new ResizeObserver(() => this._draw()).observe(this.scroller);
     return el("main.list", {},
       el("div.tools", {}, this.input, this.textInput),
@@ -130,22 +131,29 @@ class ListView {
 
   _searchText() {
     this.searching?.abort();
-    const text = this.state.text.trim();
-    this.hits = text ? new Set() : null;
+    this.searching = null;
+    this.hits = this.state.text.trim() ? new Set() : null;
     this.searched = 0;
-    if (!text) return;
-    this.searching = new AbortController();
-    const { signal } = this.searching;
+    this.searchOn();
+  }
+
+  /** Search in what wasn't searched yet: all of it, or what has been appended. */
+  searchOn() {
+    const { store } = this.app;
+    if (!this.hits || this.searching || this.searched >= store.rows.length) return;
+    const search = this.searching = new AbortController();
     let drawn = 0;
-    this.app.store.search(text, signal, (numbers, next) => {
-      if (signal.aborted) return;
+    store.search(this.state.text.trim(), this.searched, search.signal, (numbers, next) => {
+      if (search.signal.aborted) return;
       numbers.forEach((number) => this.hits.add(number));
       this.searched = next;
-      if (performance.now() - drawn > 400 || next >= this.app.store.rows.length) {
+      if (performance.now() - drawn > 400 || next >= store.rows.length) {
         drawn = performance.now();
         this.refresh();
       }
-    }).catch((error) => this.app.complain(error));
+    }).catch((error) => this.app.complain(error)).finally(() => {
+      if (this.searching === search) this.searching = null;
+    });
   }
 
   /** Filter and sort anew. */
@@ -230,6 +238,7 @@ class ListView {
     const rows = [];
     for (let k = first; k < last; k += 1) rows.push(this._row(this.rows[k], k));
     replace(this.space, rows);
+    if (this.selected) this.table.setAttribute("aria-activedescendant", `row-${this.selected.number}`);
     if (!this.rows.length) append(this.space, [el("p.empty", {}, this._nothing())]);
   }
 
@@ -244,7 +253,7 @@ class ListView {
     const classes = [row === this.selected ? ".selected" : "", row.superseded ? ".superseded" : "",
                      row === this.app.marked ? ".marked" : ""].join("");
     return el("div.row" + classes, {
-      role: "row", "aria-rowindex": place + 2, "aria-selected": String(row === this.selected),
+      id: `row-${row.number}`, role: "row", "aria-rowindex": place + 2, "aria-selected": String(row === this.selected),
       "data-id": row.id, style: { top: `${place * ROW_PX}px` },
       title: row.superseded ? "superseded: the episode was played or judged again" : null,
       click: () => { this.selected = row; this.app.openEpisode(row); },

@@ -62,6 +62,7 @@ class App {
     replace(this.notes, el("summary", {}, plural(notes.length, "remark") + " on the files"),
             el("ul", {}, notes.map((note) => el("li", {}, visible(note)))));
     this.notes.hidden = !notes.length;
+    this.list.searchOn();
     if (this.view === this.list) this.list.refresh();
     else if (this.view && !this.view.row && !this.view.rows?.every(Boolean)) this.route();
   }

@@ -117,11 +117,11 @@ class EmbeddedStore extends Store {
     return (await this._block(row.block))[row.place];
   }
 
-  /** Rows whose conversation has a text, block by block; `found` is told as they come. */
-  async search(text, signal, found) {
+  /** Rows from one on whose conversation has a text, block by block; `found` is told as they come. */
+  async search(text, from, signal, found) {
     const needle = text.toLowerCase();
     const asWritten = /^[ -~]*$/.test(needle) && !/["\\]/.test(needle); // JSON has it no other way
-    for (let at = 0; at < this.rows.length && !signal.aborted;) {
+    for (let at = from; at < this.rows.length && !signal.aborted;) {
       const { block } = this.rows[at];
       let end = at;
       while (end < this.rows.length && this.rows[end].block === block) end += 1;
@@ -181,8 +181,8 @@ class ServedStore extends Store {
     return this._ask("api/episode", { generation: this.generation, row: row.number });
   }
 
-  async search(text, signal, found) {
-    for (let after = 0; after < this.rows.length && !signal.aborted;) {
+  async search(text, from, signal, found) {
+    for (let after = from; after < this.rows.length && !signal.aborted;) {
       const part = await this._ask("api/search", { generation: this.generation, text, after });
       if (signal.aborted) return;
       found(part.rows, part.next);

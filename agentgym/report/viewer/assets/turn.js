@@ -78,8 +78,8 @@ function turnLine(turn, ids) {
   if (turn.attempts > 1) facts.push(`${turn.attempts} requests`);
   if (turn.replica) facts.push(visibleText(turn.replica, 60));
   if (turn.weight_version) facts.push(`weights ${visibleText(turn.weight_version, 40)}`);
-  if (ids) facts.push(`ids kept: ${int(ids.prompt)} + ${int(ids.sampled)}` +
-    (ids.mean_logprob === null ? "" : `, mean logprob ${num(ids.mean_logprob)}`));
+  if (ids) facts.push(el("span", { title: `${int(ids.prompt)} ids in, ${int(ids.sampled)} sampled` },
+    "token ids kept" + (ids.mean_logprob === null ? "" : `, mean logprob ${num(ids.mean_logprob)}`)));
   return el("header.turn-line", {}, el("h3", {}, `Turn ${turn.index + 1}`),
     facts.map((fact) => el("span.fact", {}, fact)));
 }

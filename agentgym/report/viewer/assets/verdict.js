@@ -8,12 +8,12 @@ function facts(pairs) {
   return el("table.facts", {}, pairs
     .filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name),
-      el("td", {}, value instanceof Node || Array.isArray(value) ? value : visible(String(value))))));
+      el("td", {}, value instanceof Node || Array.isArray(value) ? value : visible(visibleText(String(value), 2000))))));
 }
 
 function table(heads, lines, { right = [] } = {}) {
   const cell = (kind, value, k) => el(right.includes(k) ? kind + ".right" : kind, {},
-    typeof value === "string" ? visible(value) : value);
+    typeof value === "string" ? visible(visibleText(value, 500)) : value);
   return el("table.plain", {},
     el("thead", {}, el("tr", {}, heads.map((head, k) => cell("th", head, k)))),
     el("tbody", {}, lines.map((line) => el("tr", {}, line.map((value, k) => cell("td", value, k))))));
