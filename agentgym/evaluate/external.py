@@ -68,12 +68,18 @@ class ExternalScore:
 
     @property
     def hash(self) -> str:
-        """A hash of the code it is computed by, as far as that can be read."""
-        try:
-            code = inspect.getsource(inspect.getmodule(self._function) or self._function)
-        except (OSError, TypeError):
-            code = self.name
-        return content_hash(code)
+        """A hash of the code it is computed by, as far as that can be read.
+
+        That is its module, and the modules beside it that it takes something from; not the env's.
+        """
+        module = inspect.getmodule(self._function)
+        if module is None:
+            return content_hash(self.name)
+        beside = f"{module.__name__.rpartition('.')[0]}."
+        used = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
+        used = {name for name in used if beside != "." and name.startswith(beside)}
+        names = sorted({module.__name__, *used} - {type(self._env).__module__})
+        return content_hash([_source(name) for name in names])
 
     def __call__(self, trace: Trace) -> Score | None:
         """Score an episode; None where something other than the policy broke it.
@@ -153,6 +159,14 @@ def _shipped(env: AgentEnv) -> tuple[ScoreFunction, str]:
         f"{type(env).__name__} ships no external score; give one with --score MODULE:FUNCTION, "
         f"or put a function {FUNCTION}(env, trace) into a module `external` beside the env's"
     )
+
+
+def _source(module: str) -> str:
+    """A module's text; its name where there is none to read."""
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return module
 
 
 def _name_of(function: Any) -> str:

@@ -124,6 +124,22 @@ def test_an_episode_whose_judge_failed_is_whole_and_has_one() -> None:
     assert score(trace(verdict=masked, failure_class="judge")) == Score(total=1.0, correct=True)
 
 
+def test_the_hash_is_of_the_code_with_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ExternalScore(EnvSource("agentgym/SupportDesk-v0").make().unwrapped)
+    assert made.hash == made.hash
+    seen: list[str] = []
+
+    def source(module: str) -> str:
+        seen.append(module.rpartition(".")[2])
+        return module
+
+    monkeypatch.setattr("agentgym.evaluate.external._source", source)
+    assert made.hash
+    assert {"external", "audit", "conduct"} <= set(seen)
+    assert "env" not in seen
+    assert ExternalScore(env(), lambda env, trace: True).hash != made.hash
+
+
 def test_a_score_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scores_of_mine.py").write_text("def strict(env, trace):\n    return True\n")
