@@ -206,6 +206,7 @@ class Play:
         if self.args.quiet:
             return
         lines = [endpoints_table(self.roles), stages_line(self.limits)]
+        lines += [f"budget     {self.limits.budget}"] if self.limits.budget is not None else []
         lines += [f"service    {public_url(self.args.service)}"] if self.args.service else []
         lines += [f"metrics    {metrics_url}"] if metrics_url else []
         print("\n".join(line for line in lines if line), file=sys.stderr)

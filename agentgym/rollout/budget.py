@@ -59,6 +59,12 @@ class RunBudget(Cap):
             found += [(role, "tokens", float(cap.tokens))] if cap.tokens is not None else []
         return found
 
+    def __str__(self) -> str:
+        return ", ".join(
+            amount_text(limit, unit) + ("" if role is None else f" ({role})")
+            for role, unit, limit in self.caps()
+        )
+
     def needs_price(self, role: str) -> bool:
         """Whether a role's calls count in dollars."""
         cap = self.roles.get(role)  # type: ignore[call-overload]  # any role may be asked for

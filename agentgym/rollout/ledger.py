@@ -164,6 +164,8 @@ class Ledger:
         self._line = WaitingLine[_Request](self._lock, take=self._take, give_back=self._give_back)
         self._tickets = itertools.count()
         self._slips: set[Slip] = set()
+        self.over = 0
+        """Episodes that were played to their end."""
         self._waiting: list[Wake] = []
         self._unpriced: set[str] = set()
         self._struck: Account | None = None
@@ -382,6 +384,7 @@ class Ledger:
                 for role, usage in spent.items():
                     self.charge(role, usage)
             if teaches:
+                self.over += 1
                 for account in self._accounts:
                     account.learn(account.of(spent))
             self._tell()

@@ -69,6 +69,7 @@ class Limits(Record):
             f"at most {self.episode_timeout_s:g} s per episode ({self.init_timeout_s:g} s to set "
             f"up, {self.turn_timeout_s:g} s per turn, {self.eval_timeout_s:g} s to judge)"
             f"{per_episode}; stops above {self.max_failure_rate:.0%} failures"
+            + (f", and at {self.budget}" if self.budget is not None else "")
         )
 
 

@@ -60,9 +60,11 @@ def within_budget(rollout: Rollout, config: TrainConfig, *, processes: int) -> I
         yield
     except BudgetStop as stop:
         out = shlex.quote(str(config.out))
+        cap = stop.status.struck
+        larger = f"budget.{f'roles.{cap.role}.' if cap.role else ''}{cap.unit}=…"
         raise BudgetStop(
-            f"{stop}; `agentgym train --out {out} --resume` with a larger budget "
-            "(--set budget.usd=…) goes on from the last checkpoint",
+            f"{stop}; `agentgym train --out {out} --resume --set {larger}` with a larger one goes "
+            "on from the last checkpoint",
             stop.status,
         ) from stop
     finally:
@@ -78,7 +80,7 @@ def require_paid(ledger: Ledger, episodes: int) -> None:
     if ledger.affords(episodes):
         return
     names = [f"episode {n + 1} of the batch" for n in range(episodes)]
-    status = ledger.status(done=0, not_run=names)
+    status = ledger.status(done=ledger.over, not_run=names)
     raise BudgetStop(str(status), status)
 
 

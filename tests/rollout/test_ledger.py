@@ -338,6 +338,35 @@ async def test_a_run_that_is_through_before_its_budget_ends_as_ever():
     assert len(await read(engine(client, usd=0.05), singles(5))) == 5
 
 
+async def test_episodes_played_elsewhere_are_charged_when_they_end():
+    """A cluster's workers hold nothing here; what their episodes cost is known by and by."""
+    ledger = Ledger(RunBudget(usd=0.10))
+    costs = [0.0, 0.0, 0.0]
+    slips = []
+    for index in range(3):
+        slip = await ledger.admit()
+        assert slip is not None
+        slip.follow(lambda index=index: {"policy": usage(costs[index])}, charged_here=False)
+        slips.append(slip)
+    costs[0] = costs[1] = 0.03
+    slips[0].close(teaches=True)
+    slips[1].close(teaches=True)
+    assert ledger.caps()[0].spent == pytest.approx(0.06)
+    costs[2] = 0.01  # so far; it is expected to take three, too
+    waiting = asyncio.create_task(ledger.admit())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    slips[2].close(teaches=True)
+    assert (await waiting) is not None  # it took one in the end
+    slips[2].close()
+    assert ledger.caps()[0].spent == pytest.approx(0.07)
+
+
+def test_a_budget_is_told_in_one_line():
+    limits = Limits(budget=read_budget({"usd": 20, "roles": {"judge": {"tokens": 5000}}}))
+    assert limits.describe().endswith("and at $20.0000, 5,000 tokens (judge)")
+
+
 # --- the forecast -----------------------------------------------------------------------------
 
 

@@ -74,7 +74,8 @@ def test_a_run_ends_before_the_step_it_would_not_pay_for(tmp_path):
         run.train(5)
     assert (run.steps, run.saved) == (2, [2])
     assert len(stop.value.status.not_run) == BATCH
-    assert f"`agentgym train --out {tmp_path} --resume` with a larger budget" in str(stop.value)
+    assert f"`agentgym train --out {tmp_path} --resume --set budget.usd=…`" in str(stop.value)
+    assert stop.value.status.done == 2 * BATCH
     spent = json.loads((tmp_path / SPENT_FILE).read_text())
     assert spent["judge"]["cost_usd"] == pytest.approx(0.08)
     assert spent["policy"]["cost_usd"] is None  # its own GPUs; nobody claims they are free
