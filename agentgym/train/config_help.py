@@ -6,7 +6,7 @@ import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -31,7 +31,8 @@ def _lines() -> Iterator[str]:
         table = table_of(name)
         assert table is not None
         yield ""
-        yield f"[{name}]  {TrainConfig.model_fields[name].description}"
+        told = " ".join((TrainConfig.model_fields[name].description or "").split())
+        yield textwrap.fill(f"[{name}]  {told}", _WIDTH, subsequent_indent=" " * 6)
         for inner, field in table.model_fields.items():
             yield from _entry(f"{name}.{inner}", field)
 
@@ -59,6 +60,8 @@ def _shown(field: FieldInfo) -> str:
 def _type_name(kind: Any) -> str:
     """A type as a user of TOML would say it."""
     origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _type_name(inside[0])
     if origin in (Union, types.UnionType):
         return " or ".join(_type_name(each) for each in inside if each is not type(None))
     if origin is Literal:

@@ -325,12 +325,13 @@ def test_help_lists_every_field_with_its_meaning(capsys: pytest.CaptureFixture[s
     assert "env must be given  (text)" in text
     assert 'policy.sync = "folder"  ("folder", "lora", "nccl")' in text
     assert "Steps between evaluations" in text
+    assert "Annotated" not in text
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
 def test_every_table_has_a_dozen_fields_or_so() -> None:
     tables = [table for name in TrainConfig.model_fields if (table := table_of(name))]
-    assert len(tables) == 7
+    assert len(tables) == 8
     assert max(len(table.model_fields) for table in tables) <= 13
     plain = [name for name in TrainConfig.model_fields if table_of(name) is None]
     assert len(plain) <= 13
