@@ -252,7 +252,7 @@ class TraceFile:
             pass  # as above; it also takes text that is no Unicode
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter: brackets by the thousand
             raise _Torn from error
         return _checked(values, where)
 

@@ -6,6 +6,8 @@ import json
 
 import pytest
 import trace_zoo as zoo
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentgym.errors import TraceError
 from agentgym.report.viewer.reading import FileReplaced, TraceFolder
@@ -110,3 +112,23 @@ def test_control_characters_in_a_file_name_are_escaped(tmp_path):
     folder = TraceFolder([tmp_path])
     assert ids(folder) == ["a"]
     assert folder.files[0].name == r"a\x1b[31m.jsonl"
+
+
+LINE = zoo.make_trace("a").to_json_line().encode()
+JUNK = st.one_of(
+    st.binary(max_size=60),
+    st.integers(1, len(LINE) - 1).map(lambda n: LINE[:n]),
+    st.integers(1, len(LINE) - 1).map(lambda n: LINE[n:]),
+    st.sampled_from([b"[" * 100_000, b"null", b"[]", b"{}", b"NaN", b'{"schema_version": 1}']),
+)
+
+
+@given(st.lists(JUNK, max_size=4))
+def test_whatever_lies_in_a_file_the_traces_come(tmp_path_factory, junk):
+    path = tmp_path_factory.mktemp("junk") / "traces.jsonl"
+    path.write_bytes(LINE + b"".join(part + b"\n" + LINE for part in junk))
+    folder = TraceFolder([path])
+    assert ids(folder).count("a") >= 1
+    assert folder.why_empty()
+    for note in folder.notes:
+        assert note.isprintable()

@@ -380,3 +380,11 @@ def test_what_begins_nowhere_is_no_trace(tmp_path):
 def test_disk_that_refuses_says_why_also_where_nothing_can_be_taken_back():
     with TraceWriter("/dev/full") as writer, pytest.raises(TraceError, match="No space left"):
         writer.write(make_trace())
+
+
+def test_line_of_endless_brackets_is_torn_and_no_recursion_error(tmp_path):
+    path = tmp_path / "traces.jsonl"
+    path.write_text("[" * 100_000 + "\n" + make_trace(1).to_json_line())
+    traces = TraceFile(path, on_torn=lambda number: None)
+    assert [trace.trace_id for trace in traces] == ["t1"]
+    assert traces.torn == (1,)
