@@ -183,7 +183,7 @@ def _difference(
 
 
 def _power(success: Difference) -> dict[str, object]:
-    if success.n_tasks < 2 or success.stderr == 0:
+    if success.n_tasks < 2 or success.stderr < 1e-12:
         return {}
     spread = Spread(between=success.stderr**2 * success.n_tasks)
     found: dict[str, object] = {"detectable": detectable_difference(success.n_tasks, spread=spread)}

@@ -21,6 +21,7 @@ from agentgym.types import Finite, Record
 
 K = TypeVar("K", bound=Hashable)
 MOST_TASKS = 10_000_000
+_NO_VARIANCE = 1e-12
 
 
 class Spread(Record):
@@ -36,18 +37,23 @@ class Spread(Record):
         """Variance of the difference at one task, with that many attempts per system.
 
         Raises:
-            ConfigError: If the parts are not known and `samples` is not 1.
+            ConfigError: If the parts are not known and `samples` is not 1, or there is no variance
+                at all: what was seen says nothing then of what wasn't.
         """
         if samples < 1:
             raise ConfigError(f"samples per task must be at least 1, got {samples}")
-        if self.within is None:
-            if samples != 1:
-                raise ConfigError(
-                    "from one attempt per task nobody can say what more attempts would help; play "
-                    "two or more, or ask for 1"
-                )
-            return self.between
-        return self.between + self.within / samples
+        if self.within is None and samples != 1:
+            raise ConfigError(
+                "from one attempt per task nobody can say what more attempts would help; play "
+                "two or more, or ask for 1"
+            )
+        variance = self.between + (self.within or 0.0) / samples
+        if variance < _NO_VARIANCE:
+            raise ConfigError(
+                "the difference is the same in every task, which says nothing of other tasks; "
+                "play more tasks, or plan from a success rate between 0 and 1"
+            )
+        return variance
 
 
 def spread_of(a: Mapping[K, Sequence[float]], b: Mapping[K, Sequence[float]]) -> Spread:

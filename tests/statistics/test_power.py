@@ -108,6 +108,16 @@ def test_what_can_not_be_answered_is_one_line(asked, complaint):
         tasks_needed(values.pop("difference"), **values)
 
 
+def test_no_scatter_at_all_is_nothing_to_plan_with():
+    alike = spread_of({"x": [0.0], "y": [0.0]}, {"x": [1.0], "y": [1.0]})
+    with pytest.raises(ConfigError, match="the same in every task"):
+        tasks_needed(0.1, spread=alike)
+    with pytest.raises(ConfigError, match="a success rate between 0 and 1"):
+        detectable_difference(100, spread=spread_of_success(0.0, between=0.0, correlation=0.0))
+    # Of a difference, though, the second system's own scatter is known.
+    assert tasks_needed(0.1, spread=spread_of_success(0, between=0, correlation=0, difference=0.1))
+
+
 def test_ranges():
     with pytest.raises(ConfigError, match=r"from 0 to p\(1-p\) = 0.25, got 0.3"):
         spread_of_success(0.5, between=0.3, correlation=0.0)
