@@ -26,7 +26,7 @@ from agentgym.evaluate.finding import (
     tasks_to_leave,
 )
 from agentgym.statistics.groups import GroupForecast, forecast_groups, informative_groups_seen
-from agentgym.statistics.means import share_estimate
+from agentgym.statistics.means import Estimate, share_estimate
 
 MIN_INFORMATIVE = 0.5
 """Share of informative groups below which training itself raises its alarm `no_signal`."""
@@ -69,8 +69,8 @@ def signal(
     judged = judged_of(episodes)
     rule = (
         f"no least share has been published; below {least:.0%} the training run itself will alarm "
-        "(`no_signal`, a setting of ours). Success alone is counted: penalties and partial credit "
-        "can tell rollouts apart in groups that all fail"
+        "(`no_signal`, a setting of ours), which goes by rewards: where they are shown to differ "
+        "often enough by partial credit or penalties, that does"
     )
     if not judged:
         return Finding(
@@ -93,14 +93,15 @@ def signal(
     )
     if not found.repeated:
         said += "; every task was played once, which can't show how tasks differ"
-    by_reward = informative_groups_seen(
-        [[e.reward for e in each] for each in by_task(scored_of(episodes)).values()], group_size
-    )
+    size, by_reward = _by_reward(episodes, group_size)
     if by_reward is not None:
         said += (
-            f"; by reward, {by_reward.mean:.0%} of the groups that can be drawn from these "
-            "episodes are not all equal"
+            f"; by reward, {by_reward.mean:.0%} ({by_reward.low:.0%} to {by_reward.high:.0%}) of "
+            f"the groups of {size} that these episodes give are not all equal"
         )
+        said += ", and larger ones more often" if size < group_size else ""
+        if by_reward.low >= least and p <= 0.5:  # of solved tasks, penalties alone are left
+            status = "ok"
     numbers = {
         "share": found.share, "low": found.low, "high": found.high, "limit": least,
         "at_mean": found.at_mean, "p": p, "group_size": float(group_size),
@@ -116,6 +117,16 @@ def signal(
         numbers=numbers,
         more_tasks=_tasks_to_tell(found, least) if status == "unclear" else None,
     ), found
+
+
+def _by_reward(episodes: Sequence[BaseEpisode], group_size: int) -> tuple[int, Estimate | None]:
+    """The share of groups whose rewards differ, of the largest size that half of the tasks have.
+
+    Larger groups differ at least as often, so a smaller size gives a lower bound.
+    """
+    rewards = [[e.reward for e in each] for each in by_task(scored_of(episodes)).values()]
+    size = min(group_size, int(statistics.median_low([len(each) for each in rewards])))
+    return size, informative_groups_seen(rewards, size) if size > 1 else None
 
 
 def variety(episodes: Sequence[BaseEpisode]) -> Finding:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym.errors import ConfigError
-from agentgym.statistics.means import Estimate, mean_estimate
+from agentgym.statistics.means import Estimate, mean_estimate, wilson_interval
 from agentgym.types import Finite, Record
 
 FloatArray = npt.NDArray[np.float64]
@@ -151,7 +151,8 @@ def informative_groups_seen(
     """Share of the groups that could be drawn from each task's episodes and are not all equal.
 
     1 - Σ_v C(c_v, G) / C(n, G), the mean over all subsets of G of a task's n episodes: unbiased,
-    without any assumption about the tasks, and there only where G episodes were played.
+    without any assumption about the tasks, and there only where G episodes were played. The t
+    interval would be empty where all tasks agree, so it is widened to Wilson's of as many tasks.
 
     Args:
         values: What is compared within a group (the reward, or whether it was solved), per task.
@@ -165,7 +166,12 @@ def informative_groups_seen(
         for each in values
         if (subsets := math.comb(len(each), group_size))
     ]
-    return mean_estimate(shares, range(len(shares))) if shares else None
+    if not shares:
+        return None
+    found = mean_estimate(shares, range(len(shares)))
+    low, high = wilson_interval(found.mean * found.n, found.n)
+    widened = {"low": max(0.0, min(found.low, low)), "high": min(1.0, max(found.high, high))}
+    return found.model_copy(update=widened)
 
 
 # --- the grid -------------------------------------------------------------------------------------

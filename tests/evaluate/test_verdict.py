@@ -74,10 +74,35 @@ def test_rare_success_means_simpler_tasks_by_the_groups_and_not_by_a_band() -> N
     assert "easier tasks" in found.changes[0]
 
 
+def test_partial_credit_is_signal_too_but_not_without_any_success() -> None:
+    rare = replace(GOOD, rate=beta(0.2, 9.8), tasks=120, capped=0.0).episodes()
+    graded = [
+        e.model_copy(update={"reward": 1.0 if e.correct else (i % 5) / 10})
+        for i, e in enumerate(rare)
+    ]
+    assert training_verdict(rare).conclusion == "simplify"
+    assert training_verdict(graded).conclusion == "train"
+    assert "by reward, 100% (97% to 100%) of the groups of 8" in training_verdict(graded).because[1]
+    half = [e for i, e in enumerate(graded) if i % 8 < 3]
+    assert "groups of 3 that these episodes give" in training_verdict(half).because[1]
+    hopeless = [e.model_copy(update={"correct": False, "score": 0.0}) for e in graded]
+    assert training_verdict(hopeless).conclusion in ("simplify", "fix_first")
+    assert finding(training_verdict(hopeless), "success").status == "alarm"
+
+
 def test_solved_tasks_are_too_easy() -> None:
     found = training_verdict(replace(GOOD, rate=beta(99, 1), capped=0.0, tasks=100).episodes())
     assert found.conclusion == "too_easy"
     assert found.changes[0] == "harder tasks"
+
+
+def test_penalties_on_solved_tasks_do_not_make_them_worth_training() -> None:
+    solved = replace(GOOD, rate=beta(99, 1), capped=0.0, tasks=100).episodes()
+    untidy = [
+        e.model_copy(update={"reward": e.reward - (i % 3) / 10 if e.reward is not None else None})
+        for i, e in enumerate(solved)
+    ]
+    assert training_verdict(untidy).conclusion == "too_easy"
 
 
 def test_tasks_always_or_never_solved_are_not_called_easy_or_hard() -> None:
