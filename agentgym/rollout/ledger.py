@@ -4,14 +4,8 @@ Two gates, since each alone is not enough. An episode begins only if what it and
 expected to need is there: otherwise many would begin and few be finished. And every request first
 sets aside the most that it can take: an expectation is no promise, and this one is never overrun.
 
-What an episode needs is learned from those that are over. A forecast for m episodes in flight is
-the upper end of a prediction interval for the sum of m further draws,
-
-    m·mean + t·s·sqrt(m + m²/n),
-
-where n are over with standard deviation s, and t is Student's quantile of n-1 degrees of freedom,
-one-sided at 95 %; but never more than m times the dearest so far. While fewer than two are over, a
-few pilots play, held only by the gate of requests.
+What an episode needs is learned from those that are over; see `agentgym.rollout.account`. While
+fewer than two are over, a few pilots play, held only by the gate of requests.
 """
 
 from __future__ import annotations
@@ -20,86 +14,23 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agentgym.client import Endpoint, Role
+from agentgym.client import Endpoint
 from agentgym.clients.waiting import WaitingLine, Wake
 from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded, ConfigError
 from agentgym.metering import Meter
+from agentgym.rollout.account import CRUMB, Account, amount_of
 from agentgym.rollout.budget import BudgetStatus, CapStatus, RunBudget, Unit, amount_text
-from agentgym.statistics.distributions import t_quantile
 from agentgym.types import Usage
 
 PILOTS = 4
 """Episodes at once as long as nobody knows what one needs."""
 REFUSAL = "not sent, since the budget of the run"
 """How the refusal of a request begins."""
-_CRUMB = 1e-9  # relative: sums of fractions of a cent are not exact
 
 Spent = Callable[[], Mapping[str, Usage]]
-
-
-@dataclass(eq=False)
-class Account:
-    """One limit, and all that counts against it."""
-
-    role: Role | None
-    unit: Unit
-    limit: float
-    charged: dict[str, float] = field(default_factory=dict)
-    """Billed, by role."""
-    settled: dict[str, float] = field(default_factory=dict)
-    """What requests that were held for have taken, by role; bills nobody knows at their most."""
-    held: float = 0.0
-    """Set aside for requests in flight."""
-    in_flight: int = 0
-    over: int = 0
-    """Episodes that are over."""
-    mean: float = 0.0
-    """What they took."""
-    squares: float = 0.0
-    """Sum of their squared deviations."""
-    dearest: float = 0.0
-
-    @property
-    def spent(self) -> float:
-        """The larger of both counts, by role: some clients hold, others only charge."""
-        roles = self.charged.keys() | self.settled.keys()
-        return math.fsum(
-            max(self.charged.get(role, 0.0), self.settled.get(role, 0.0)) for role in roles
-        )
-
-    def counts(self, role: str) -> bool:
-        """Whether a role spends out of this."""
-        return self.role is None or self.role == role
-
-    def exceeds(self, amount: float) -> bool:
-        """Whether an amount is beyond the limit."""
-        return amount > self.limit * (1 + _CRUMB)
-
-    def of(self, spent: Mapping[str, Usage]) -> float:
-        """What some usage takes of this."""
-        return math.fsum(
-            _amount(usage, self.unit) for role, usage in spent.items() if self.counts(role)
-        )
-
-    def learn(self, amount: float) -> None:
-        """An episode is over and took so much (Welford's update)."""
-        self.over += 1
-        before = amount - self.mean
-        self.mean += before / self.over
-        self.squares += before * (amount - self.mean)
-        self.dearest = max(self.dearest, amount)
-
-    def margin(self, episodes: int) -> float:
-        """How much more than their mean so many further episodes may take together."""
-        if self.over < 2:
-            return 0.0
-        deviation = math.sqrt(self.squares / (self.over - 1))
-        t = t_quantile(self.over - 1, 0.10)
-        spread = t * deviation * math.sqrt(episodes + episodes**2 / self.over)
-        return min(spread, episodes * (self.dearest - self.mean))
 
 
 @dataclass(eq=False)
@@ -193,7 +124,7 @@ class Ledger:
                 self.charge(role, usage)
                 for account in self._accounts:
                     if account.counts(role):
-                        amount = _amount(usage, account.unit)
+                        amount = amount_of(usage, account.unit)
                         account.settled[role] = account.settled.get(role, 0.0) + amount
 
     def charge(self, role: str, usage: Usage) -> None:
@@ -206,7 +137,7 @@ class Ledger:
                 self._unpriced.add(role)
             for account in self._accounts:
                 if account.counts(role):
-                    amount = _amount(usage, account.unit)
+                    amount = amount_of(usage, account.unit)
                     account.charged[role] = account.charged.get(role, 0.0) + amount
 
     # --- requests: the purse --------------------------------------------------------------------
@@ -229,7 +160,7 @@ class Ledger:
             else:
                 why = f"might be overrun: it may take {amount_text(most, account.unit)}"
             self._refusal = f"a request was {REFUSAL} {why}"
-            raise BudgetExceeded(f"{REFUSAL} {why}; {_status(account)} are spent")
+            raise BudgetExceeded(f"{REFUSAL} {why}; {account.status} are spent")
         return request
 
     def let_go(self, held: _Request, *, tokens: float, usd: float) -> None:
@@ -325,7 +256,7 @@ class Ledger:
         with self._lock:
             return BudgetStatus(
                 caps=self.caps(),
-                struck=_status(self._struck or self._tightest()),
+                struck=(self._struck or self._tightest()).status,
                 expected=self._expected,
                 refusal=self._refusal,
                 done=done,
@@ -336,7 +267,7 @@ class Ledger:
 
     def caps(self) -> tuple[CapStatus, ...]:
         """What is spent of each limit."""
-        return tuple(_status(account) for account in self._accounts)
+        return tuple(account.status for account in self._accounts)
 
     def _lacking(self) -> Account | None:
         """A limit that leaves nothing for one more episode, or not at the moment."""
@@ -344,7 +275,7 @@ class Ledger:
             return self._struck
         for account in self._accounts:
             # Spent to the last cent is used up: the next request would be refused.
-            used_up = account.spent >= account.limit * (1 - _CRUMB)
+            used_up = account.spent >= account.limit * (1 - CRUMB)
             if used_up or (account.over < 2 and len(self._slips) >= PILOTS):
                 return account
             if account.over and account.exceeds(self._forecast(account, 1)):
@@ -411,13 +342,3 @@ class _LedgerMeter(Meter):
 def is_refusal(text: str | None) -> bool:
     """Whether an endpoint's refusal is that of a run's budget."""
     return text is not None and REFUSAL in text
-
-
-def _amount(usage: Usage, unit: Unit) -> float:
-    if unit == "usd":
-        return usage.cost_usd or 0.0
-    return float(usage.prompt_tokens + usage.completion_tokens)
-
-
-def _status(account: Account) -> CapStatus:
-    return CapStatus(role=account.role, unit=account.unit, limit=account.limit, spent=account.spent)

@@ -16,8 +16,8 @@ from agentgym.errors import BudgetExceeded, BudgetStop, ConfigError, EndpointErr
 from agentgym.judge import Score
 from agentgym.metering import charge, metered, open_purse, paid_from, report_refusal
 from agentgym.rollout import Engine, EpisodeRequest, Ledger, Limits, Retry, RunBudget
+from agentgym.rollout.account import Account
 from agentgym.rollout.budget import Cap, read_budget
-from agentgym.rollout.ledger import Account
 from agentgym.testing.envs import CounterEnv
 from agentgym.testing.quirky import QuirkyServer, Reply, answer
 from agentgym.types import Usage
