@@ -4,6 +4,8 @@ Examples:
   agentgym cost plan
   agentgym cost plan --groups 64 --steps 200 --turns geometric:mean=6,max=20
   agentgym cost plan --workload workload.toml --judge-model GLM-5.1
+  agentgym cost actual runs/x --plan workload.toml
+  agentgym cost calibrate runs/pilot --episodes 1000
   agentgym cost prices
   agentgym cost speed --base-url http://localhost:8000/v1 --model my-policy --concurrency 256
 

@@ -29,7 +29,8 @@ Kind: TypeAlias = Literal["rollout", "training", "evaluation"]
 _STEP_FILE = re.compile(
     r"traces-(?P<kind>[a-z-]+?)(?P<step>\d{6,})(-rank\d+)?(?P<unused>\.unused\d+)?$"
 )
-_NOT_EPISODES = ("unjudged.jsonl", "cancelled.jsonl")
+_EVALUATION = "traces"
+"""The folder in which `agentgym eval run` has a file per column."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def bills_of(paths: Sequence[Path]) -> Iterator[EpisodeBill]:
     """The bills of all episodes in files and folders; nothing is kept.
 
     Args:
-        paths: Trace files, and folders of runs: of `agentgym rollout`, of a training run, or with
-            either somewhere inside.
+        paths: Trace files, and folders of runs: of `agentgym rollout`, `eval run` or `train`, or
+            with such folders somewhere inside.
 
     Raises:
         DataError: If there is no trace in one of them.
@@ -100,7 +101,11 @@ def trace_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"there is no {path}")
-    found = sorted(file for file in path.rglob("*.jsonl") if file.name.startswith("traces"))
+    found = sorted(
+        file
+        for file in path.rglob("*.jsonl")
+        if file.name.startswith("traces") or file.parent.name == _EVALUATION
+    )
     beside = {file.parent / "cancelled.jsonl" for file in found if file.name == "traces.jsonl"}
     return found + sorted(file for file in beside if file.exists())
 
@@ -145,7 +150,7 @@ def _place(path: Path) -> tuple[Kind, int | None, bool]:
     """What a file is: of which part of a run, of which step, and whether it counts no more."""
     match = _STEP_FILE.match(path.name.removesuffix(".jsonl"))
     if match is None:
-        return "rollout", None, False
+        return ("evaluation" if path.parent.name == _EVALUATION else "rollout"), None, False
     kind: Kind = "training" if match["kind"] == "step" else "evaluation"
     return kind, int(match["step"]), match["unused"] is not None
 

@@ -139,6 +139,16 @@ def test_a_training_run_is_told_per_step(tmp_path):
     assert actual.usd == pytest.approx(10.0)
 
 
+def test_every_column_of_an_evaluation_is_in_its_bill(tmp_path):
+    (tmp_path / "traces").mkdir()
+    for column in ("base-1a2b", "trained-1a2b"):
+        write(tmp_path / "traces" / f"{column}.jsonl", trace("a", {"policy": usage(1, 1, 0.25)}))
+    (tmp_path / "notes.jsonl").write_text('{"not": "a trace"}\n')
+    actual = actual_of([tmp_path])
+    assert (actual.by_kind, actual.usd) == ({"evaluation": 2}, 0.5)
+    assert actual.usd_per_solved_task == 0.5  # one task, whoever solved it
+
+
 def test_a_folder_without_traces_is_no_bill_of_zero(tmp_path):
     with pytest.raises(DataError, match="has no traces to add up"):
         actual_of([tmp_path])
