@@ -231,6 +231,11 @@ def test_interrupted_run_resumes_with_the_same_tasks_seeds_and_ids(
         train(config)
     with pytest.raises(ConfigError, match="another seed"):
         train(config.model_copy(update={"seed": 1}), resume=True)
+    longer = train(config.model_copy(update={"steps": STEPS + 1}), resume=True, progress=False)
+    (last,) = [each for each in longer.history if each["step"] == STEPS + 1 and "reward" in each]
+    assert last["learning_rate"] == pytest.approx(config.learning_rate / (STEPS + 1))
+    card = (config.out / "README.md").read_text(encoding="utf-8")
+    assert f"fine-tuned version of the model in the local folder `{model.name}`" in card
 
 
 def test_run_that_cannot_start_writes_nothing(model: Path, tmp_path: Path) -> None:
