@@ -76,9 +76,10 @@ def expected_without_signal(p: float, group_size: float) -> float:
     p^G + (1 - p)^G: such a group's rewards are equal, and equal rewards have no gradient.
 
     Args:
-        p: Success rate, 0 to 1.
+        p: Success rate, 0 to 1; what is beyond, as in a stranger's file, counts as the nearer end.
         group_size: G, rollouts per group.
     """
+    p = min(max(p, 0.0), 1.0)
     return float(p**group_size + (1 - p) ** group_size)
 
 

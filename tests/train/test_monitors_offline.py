@@ -140,6 +140,18 @@ def test_strange_lines_cost_themselves_alone(tmp_path: Path) -> None:
     assert found.alarms == expected
 
 
+def test_shares_beyond_all_sense_stop_no_diagnosis(tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    out.mkdir()
+    with (out / "metrics.jsonl").open("w") as file:
+        for step in range(1, 9):
+            logged = {"step": step, "reward": 0.5, "agentgym/groups": 4.0}
+            logged |= {"agentgym/groups_equal": 1.0, "agentgym/group_size": -4.0}
+            logged["agentgym/correct"] = 3e38
+            file.write(json.dumps(logged) + "\n")
+    assert "no_signal" in {alarm.name for alarm in diagnose(out).alarms}
+
+
 def test_traces_of_an_attempt_that_counts_no_more_are_left_out(tmp_path: Path) -> None:
     out = save(tmp_path / "x", HEALTHY, steps=3)
     save(out, CLIPPED, steps=9, metrics=False, traces=True)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import agentgym
+from agentgym.train import grpo
+from agentgym.train.config import TrainConfig
 from agentgym.train.files import CONFIG_FILE, STARTS_FILE
 from agentgym.train.starts import note_start, read_starts
 
@@ -22,6 +26,29 @@ def test_a_resumed_run_tells_from_where_and_what_was_changed(tmp_path: Path) -> 
     assert second.changed == {"steps": (8, 20)}
     assert first.versions["agentgym"] == agentgym.__version__
     assert first.started_at.endswith("+00:00")
+
+
+def test_fit_notes_each_start_before_it_replaces_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpo, "watch", lambda *args, **how: SimpleNamespace(raise_if_stopped=int))
+    monkeypatch.setattr(grpo, "stoppable", nullcontext)
+    monkeypatch.setattr(grpo, "within_budget", lambda *args, **how: nullcontext(), raising=False)
+    trainer = SimpleNamespace(
+        rollout_func=None,
+        accelerator=SimpleNamespace(is_main_process=True, num_processes=1),
+        train=lambda **how: None,
+        save_model=lambda path: None,
+        state=SimpleNamespace(global_step=9, log_history=[]),
+    )
+    config = TrainConfig(env="agentgym/X-v0", model="m", out=tmp_path, steps=4)
+    grpo.fit(trainer, config)
+    longer = config.model_copy(update={"steps": 9})
+    grpo.fit(trainer, longer, checkpoint=tmp_path / "checkpoint-4")
+    assert [(start.step, start.changed) for start in read_starts(tmp_path)] == [
+        (0, {}),
+        (4, {"steps": (4, 9)}),
+    ]
 
 
 @pytest.mark.parametrize("before", ["{", "[1]", "3", ""])

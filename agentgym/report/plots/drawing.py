@@ -8,6 +8,7 @@ would take dollar signs for formulas and look for glyphs: such names stand in th
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -275,22 +276,26 @@ def _limits(axes: Axes, chart: Chart) -> None:
 
 def _range(chart: Chart) -> tuple[float, float]:
     """What of the values' axis is shown: all of them, bands and levels, with a little room."""
-    if chart.y_range is not None:
-        low, high = chart.y_range
+    if chart.y_ticks and chart.y_range is not None:  # rows, not values
+        return chart.y_range
+    values = _heights(chart) + [level for level, _ in chart.levels]
+    low, high = min(values), max(values)
+    if chart.y_range is not None:  # which a stranger's numbers may go beyond
+        low, high = min(low, chart.y_range[0]), max(high, chart.y_range[1])
         return low - 0.03 * (high - low), high + 0.03 * (high - low)
+    if 0 < low <= high - low or chart.kind != "lines":  # far from 0 it would flatten the rest
+        low, high = min(low, 0.0), max(high, 0.0)
+    room = 0.06 * (high - low) or max(abs(high) * 0.1, 1e-9 if chart.unit == "share" else 0.5)
+    return (low if low == 0 else low - room), high + room
+
+
+def _heights(chart: Chart) -> list[float]:
+    """Every value that is drawn; parts of a whole by where they end."""
     if chart.kind == "stack":
         columns = zip(*(series.points for series in chart.series), strict=True)
-        return 0.0, 1.05 * (max(sum(p.y for p in column) for column in columns) or 1.0)
+        return [sum_ for column in columns for sum_ in itertools.accumulate(p.y for p in column)]
     points = [point for series in chart.series for point in series.points]
-    values = [v for p in points for v in (p.y, p.smooth, p.low, p.high) if v is not None]
-    values += [level for level, _ in chart.levels]
-    low, high = min(values), max(values)
-    if 0 < low <= high - low or chart.kind == "bars":  # far from 0 it would flatten the rest
-        low = min(low, 0.0)
-    room = 0.06 * (high - low) or max(abs(high) * 0.1, 1e-9 if chart.unit == "share" else 0.5)
-    if not math.isfinite(room):
-        return low, high
-    return (low if low == 0 else low - room), high + room
+    return [v for p in points for v in (p.y, p.smooth, p.low, p.high) if v is not None]
 
 
 def _marks(axes: Axes, chart: Chart) -> None:

@@ -265,7 +265,7 @@ def _groups(history: RunHistory) -> dict[str, float]:
     }  # fmt: skip
     recent = {short: history.recent(name) for short, name in names.items()}
     found = {short: value for short, value in recent.items() if value is not None}
-    if "p" in found and "group_size" in found:
+    if 0 <= found.get("p", -1) <= 1 and found.get("group_size", 0) >= 1:
         found["expected"] = expected_without_signal(found["p"], found["group_size"])
     return found
 

@@ -110,6 +110,17 @@ def test_one_point_and_equal_values_can_be_drawn() -> None:
         assert parse(draw(replace(CHART, series=(series,), marks=()))).all("use")
 
 
+@pytest.mark.parametrize("value", [5.0, -3e30, 3.4e38, 1e-300])
+def test_values_that_make_no_sense_are_drawn_all_the_same(value: float) -> None:
+    series = Series("x", (Point(1, value), Point(2, -value), Point(3, 0.5)))
+    for chart in (
+        replace(CHART, series=(series,), unit="share", y_range=(0.0, 1.0)),
+        replace(STACK, series=(series, series)),
+        replace(BARS, series=(replace(series, points=series.points[1:2]),), categories=("a",) * 3),
+    ):
+        assert parse(draw(chart)).all("g", **{"class": "points"})
+
+
 def test_more_series_than_can_be_told_apart_are_refused() -> None:
     with pytest.raises(ValueError, match="7 series, at most 6"):
         draw(replace(CHART, series=(LINE,) * 7))
