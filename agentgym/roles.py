@@ -36,7 +36,7 @@ from pydantic import ValidationError
 
 from agentgym.client import Dialect, Endpoint, Prices, RateLimits, Role, TokenPath, public_url
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.price_book import resolve_prices
+from agentgym.price_book import PriceBook, resolve_prices
 from agentgym.types import Record
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -71,8 +71,12 @@ class Roles(Record):
         return () if self.policy is None else (self.policy, *self.replicas)
 
     @classmethod
-    def from_toml(cls, path: str | os.PathLike[str]) -> Roles:
+    def from_toml(cls, path: str | os.PathLike[str], *, book: PriceBook | None = None) -> Roles:
         """Read a file with one table per role.
+
+        Args:
+            path: The file.
+            book: Where prices that are only named are; default: the user's.
 
         Raises:
             ConfigError: If it can't be read, isn't TOML (with the line), or a table or field is
@@ -90,15 +94,18 @@ class Roles(Record):
             end = f"at line {len(text.splitlines())}, the last one"
             what = str(error).replace("at end of document", end)
             raise ConfigError(f"{path} is not valid TOML: {what}") from error
-        return cls.from_tables(tables, where=str(path))
+        return cls.from_tables(tables, where=str(path), book=book)
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Any], *, where: str = "roles") -> Roles:
+    def from_tables(
+        cls, tables: Mapping[str, Any], *, where: str = "roles", book: PriceBook | None = None
+    ) -> Roles:
         """Read a mapping from role to the fields of its endpoint.
 
         Args:
             tables: As `from_toml` finds them.
             where: What to call the mapping in errors.
+            book: Where prices that are only named are; default: the user's.
 
         Raises:
             ConfigError: If a table or field is unknown or not allowed.
@@ -107,11 +114,12 @@ class Roles(Record):
         for name, values in tables.items():
             if name not in ROLES:
                 raise ConfigError(f"{where}: {unknown_name('table', name, ROLES)}")
+            table = f"{where}: [{name}]"
             if name == "policy":
-                servers = read_policy(values, where=f"{where}: [{name}]")
+                servers = read_policy(values, where=table, book=book)
                 found |= {"policy": servers[0], "replicas": servers[1:]}
             else:
-                found[name] = read_endpoint(values, role=name, where=f"{where}: [{name}]")
+                found[name] = read_endpoint(values, role=name, where=table, book=book)
         return cls(**found)
 
     @classmethod
@@ -197,13 +205,20 @@ def _is_private(host: str) -> bool:
         return "." not in host or host.endswith((".local", ".internal", ".lan", ".localhost"))
 
 
-def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoint") -> Endpoint:
+def read_endpoint(
+    values: Any,
+    *,
+    role: Role | None = None,
+    where: str = "endpoint",
+    book: PriceBook | None = None,
+) -> Endpoint:
     """An endpoint from plain values, with its role.
 
     Args:
         values: The fields of `Endpoint`, by name.
         role: What it is used for; None leaves that to `values`.
         where: What to call it in errors.
+        book: Where prices that are only named are; default: the user's.
 
     Raises:
         ConfigError: If a field is unknown, missing or not allowed: one line, without secrets.
@@ -216,7 +231,7 @@ def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoi
     try:
         if isinstance(named := fields.get("prices"), str):
             model, base_url = fields.get("model"), fields.get("base_url")
-            fields["prices"] = resolve_prices(named, model=model, base_url=base_url)
+            fields["prices"] = resolve_prices(named, model=model, base_url=base_url, book=book)
         return Endpoint.model_validate(fields)
     except ValidationError as error:
         faults = error.errors(include_url=False)
@@ -225,19 +240,22 @@ def read_endpoint(values: Any, *, role: Role | None = None, where: str = "endpoi
         raise ConfigError(f"{where}: prices: {error}") from error
 
 
-def read_policy(values: Any, *, where: str = "policy") -> tuple[Endpoint, ...]:
+def read_policy(
+    values: Any, *, where: str = "policy", book: PriceBook | None = None
+) -> tuple[Endpoint, ...]:
     """The servers of a policy from plain values: one endpoint each, equal but for what is said.
 
     Args:
         values: The fields of `Endpoint`. `base_url` may be a list of URLs; `replicas` lists further
             servers, each a URL or a mapping of the fields in which it differs.
         where: What to call it in errors.
+        book: Where prices that are only named are; default: the user's.
 
     Raises:
         ConfigError: If a field is unknown, missing or not allowed, or there is no server.
     """
     if not isinstance(values, Mapping):
-        return (read_endpoint(values, role="policy", where=where),)
+        return (read_endpoint(values, role="policy", where=where, book=book),)
     fields = dict(values)
     more = fields.pop("replicas", [])
     urls = fields.pop("base_url", None)
@@ -249,7 +267,10 @@ def read_policy(values: Any, *, where: str = "policy") -> tuple[Endpoint, ...]:
     differences += [dict(one) if isinstance(one, Mapping) else {"base_url": one} for one in more]
     if not differences:
         raise ConfigError(f"{where}: base_url is an empty list; name at least one server")
-    servers = [read_endpoint({**fields, **one}, role="policy", where=where) for one in differences]
+    servers = [
+        read_endpoint({**fields, **one}, role="policy", where=where, book=book)
+        for one in differences
+    ]
     seen: set[str] = set()
     for server in servers:
         if server.base_url in seen:

@@ -82,6 +82,49 @@ def test_full_name_comes_before_the_name_without_organisation(tmp_path):
     assert book.find("zai-org/GLM-4.7-Flash").prices.input == 0.06
 
 
+def test_a_row_with_an_organisation_wins_for_the_bare_name(tmp_path):
+    """The line that the docs and the error show has one; it isn't to be passed over in silence."""
+    write(user_file(), f'"zai-org/GLM-4.7-Flash" = {{{row(input=5.0)}}}')
+    book = PriceBook.load()
+    assert book.find("GLM-4.7-Flash").prices.input == 5.0
+    assert book.find("zai-org/GLM-4.7-Flash").prices.input == 5.0
+    assert book.find("other/GLM-4.7-Flash").prices.input == 0.06
+    both = write(tmp_path / "p.toml", f'"a/m" = {{{row()}}}\n"b/m" = {{{row()}}}')
+    assert PriceBook.load(both).find("b/m").name == "b/m"
+    with pytest.raises(ConfigError, match="'m' may be any of 'a/m', 'b/m'; say which"):
+        PriceBook.load(both).find("m")
+
+
+def test_a_second_provider_s_price_leaves_the_first_s(tmp_path):
+    other = write(tmp_path / "p.toml", f'"GLM-5.1" = {{{row(host="Other.example")}}}')
+    book = PriceBook.load(other)
+    assert book.find("GLM-5.1", base_url="https://other.example/v1").prices.input == 1.0
+    assert book.find("GLM-5.1", base_url=DEEPINFRA).prices.input == 1.05
+    with pytest.raises(ConfigError, match=r"at Other\.example, and third\.example may ask"):
+        book.find("GLM-5.1", base_url="https://third.example/v1")
+
+
+def test_a_date_needs_no_quotes(tmp_path):
+    text = '"m" = {input = 1, output = 1, as_of = 2026-11-30, source = "x"}'
+    assert PriceBook.load(write(tmp_path / "p.toml", text)).find("m").entry.as_of == "2026-11-30"
+
+
+def test_the_line_to_add_can_be_added_whatever_the_name():
+    name = 'a"b\nc'
+    with pytest.raises(ConfigError) as error:
+        PriceBook.load().find(name)
+    line = str(error.value).rpartition("tokens: ")[2].replace("…", "1.0", 3)
+    assert list(tomllib.loads(line)) == [name]
+
+
+def test_nobody_s_home_is_no_traceback(monkeypatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # a container's user without a name
+    with pytest.raises(ConfigError, match=r"add a line to ~/\.config/agentgym/prices\.toml"):
+        PriceBook.load().find("foo")
+
+
 def test_unknown_model_is_never_free_i05():
     # Case I05: a look-up that missed counted $0.00, and no budget ever tripped.
     with pytest.raises(ConfigError) as error:
@@ -115,6 +158,9 @@ def test_home_is_not_spelled_out(monkeypatch, tmp_path):
         ('"m" = {input = 1.0}', r"p\.toml: 'm': output: .*required"),
         (f'"m" = {{{row(input=-1.0)}}}', "'m': input: .*greater than or equal to 0"),
         (f'"m" = {{{row(as_of="August")}}}', "'m': as_of: "),
+        (f'"m" = {{{row(as_of="2026-13")}}}', "'m': as_of: month must be"),
+        (f'"m" = {{{row(source=" ")}}}', "'m': source: "),
+        (f'"m" = {{{row()}}}\nM = {{{row()}}}', "'m' and 'M' are one model; leave one out"),
         (f'"m" = {{{row(input="cheap")}}}', "'m': input: "),
         (f'"m" = {{{row()}, per = "token"}}', "'m': per: Extra inputs"),
         ('"m" = 3', "'m' must be a row"),
@@ -196,3 +242,24 @@ def test_what_a_trace_keeps_reads_back_without_the_book():
 
     endpoint = judge("book")
     assert Endpoint.model_validate(endpoint.public()).prices == endpoint.prices
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "message"),
+    [
+        ("http://[x", "GLM-5.1", r"\[judge\]: .*this base_url may ask"),
+        ("api.deepinfra.com/v1", "GLM-5.1", r"\[judge\]: .*this base_url may ask"),
+        (DEEPINFRA, None, r"\[judge\]: prices: 'book' is the row of the endpoint's model; set"),
+    ],
+)
+def test_endpoints_that_are_wrong_besides(url, model, message):
+    with pytest.raises(ConfigError, match=message):
+        judge("book", url=url, model=model)
+
+
+def test_roles_take_prices_from_a_book_of_their_own(tmp_path):
+    book = PriceBook.load(write(tmp_path / "p.toml", f'"GLM-5.1" = {{{row(input=8.0)}}}'))
+    servers = {"base_url": ["http://a/v1", "http://b/v1"], "model": "m", "prices": "GLM-5.1"}
+    tables = {"policy": servers, "judge": {**servers, "base_url": "http://c/v1"}}
+    roles = Roles.from_tables(tables, book=book)
+    assert [one.prices.input for one in (*roles.policy_servers, roles.judge)] == [8.0] * 3

@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Show the rows."""
     from agentgym.cli._columns import columns
     from agentgym.price_book import SHIPPED, PriceBook
+    from agentgym.types import printable
 
     book = PriceBook.load(*(args.prices or ()))
     rows = [book.find(name) for name in args.model] or list(book)
@@ -38,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
     header = ("$ per Mtok", "input", "cached", "output", "as of", "provider", "book")
     table = [
         (
-            row.name,
+            printable(row.name),
             f"{row.entry.input:g}",
             "-" if row.entry.cached is None else f"{row.entry.cached:g}",
             f"{row.entry.output:g}",
             row.entry.as_of,
-            row.entry.provider or "-",
-            "shipped" if row.file == str(SHIPPED) else row.file,
+            printable(row.entry.provider or "-"),
+            "shipped" if row.file == str(SHIPPED) else printable(row.file),
         )
         for row in rows
     ]
