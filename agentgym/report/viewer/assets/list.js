@@ -86,7 +86,7 @@ class ListView {
     });
     this.picks = {
       is: filter("is", "outcome", ["solved", "unsolved", "masked", "truncated", "malformed", "repeated"].map((x) => [x, x])),
-      env: filter("env", "env", []), class: filter("class", "failure", []), gate: filter("gate", "gate", []),
+      env: filter("env", "env", []), model: filter("model", "model", []), class: filter("class", "failure", []), gate: filter("gate", "gate", []),
       file: filter("file", "file", []),
     };
     this.count = el("span.count", { role: "status" });
@@ -189,9 +189,10 @@ class ListView {
   }
 
   _fillPicks(store) {
-    const values = { env: new Set(), class: new Set(), gate: new Set(), file: new Set() };
+    const values = { env: new Set(), model: new Set(), class: new Set(), gate: new Set(), file: new Set() };
     for (const row of store.rows) {
       values.env.add(row.env);
+      values.model.add(row.model);
       if (row.failureClass) values.class.add(row.failureClass);
       row.gates.forEach((gate) => values.gate.add(gate));
       if (values.file.size < 500) values.file.add(row.fileName);
@@ -206,7 +207,7 @@ class ListView {
           replace(select, el("option", { value: "" }, "any"),
                   known.map((value) => el("option", { value }, visible(visibleText(value, 60)))));
         }
-        const few = name === "env" || name === "file" ? 2 : 1;
+        const few = name === "class" || name === "gate" ? 1 : 2; // fewer leave nothing to choose
         pick.hidden = known.length < few;
       }
       select.value = [...select.options].some((option) => option.value === chosen) ? chosen : "";
