@@ -103,9 +103,9 @@ def exported() -> list[tuple[str, str]]:
     """Every name of every `__all__`, package by package, asked of Python itself."""
     found = []
     for path in sorted((ROOT / "agentgym").rglob("__init__.py")):
-        package = ".".join(path.relative_to(ROOT).parent.parts)
-        module = importlib.import_module(package)
-        found += [(package, name) for name in getattr(module, "__all__", ())]
+        if "__all__" in path.read_text(encoding="utf-8"):
+            package = ".".join(path.relative_to(ROOT).parent.parts)
+            found += [(package, name) for name in importlib.import_module(package).__all__]
     return [(package, name) for package, name in found if not name.startswith("__")]
 
 
