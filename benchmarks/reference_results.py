@@ -1,7 +1,7 @@
-"""Reference results: what the scripted policies and a small model score, on the held-out split.
+r"""Reference results: what the scripted policies and a small model score, on the held-out split.
 
     python benchmarks/reference_results.py                       # scripted policies, all tasks
-    vllm serve $(python scripts/make_smollm2.py) --served-model-name smollm2 --max-model-len 8192 \\
+    vllm serve $(python scripts/make_smollm2.py) --served-model-name smollm2 --max-model-len 8192 \
         --enable-auto-tool-choice --tool-call-parser hermes --no-enable-chunked-prefill &
     python benchmarks/reference_results.py --smollm2 http://localhost:8000/v1    # and the model
     python benchmarks/reference_results.py --page                # only write the page anew
