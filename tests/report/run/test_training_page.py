@@ -368,9 +368,11 @@ def test_a_resume_with_other_versions_says_which(tmp_path: Path) -> None:
 
 def test_reading_a_run_loads_no_training_stack() -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom agentgym.report.run import report_page\n"
-        f"report_page(Path({str(LEARNS)!r}))\n"
-        "print(*{'torch', 'trl', 'vllm', 'transformers', 'ray'} & set(sys.modules))"
+        "import sys\nfrom pathlib import Path\nimport agentgym.report.run\n"
+        "from agentgym.report.run.record import read_training\n"
+        "from agentgym.report.run.training import training_page\n"
+        f"assert training_page(read_training(Path({str(LEARNS)!r}))).sections\n"
+        "print(*{'torch', 'trl', 'vllm', 'transformers', 'ray', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
