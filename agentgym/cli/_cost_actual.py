@@ -92,8 +92,9 @@ def pricing_of(args: argparse.Namespace) -> tuple[PriceBook, Pricing | None]:
         ConfigError: If a file can't be read, or --model isn't as it should be.
     """
     from agentgym.cost.actual import priced_by
-    from agentgym.errors import ConfigError
+    from agentgym.errors import ConfigError, unknown_name
     from agentgym.price_book import PriceBook
+    from agentgym.roles import ROLES
 
     files = [args.prices] if isinstance(args.prices, str) else []
     models = {}
@@ -101,6 +102,8 @@ def pricing_of(args: argparse.Namespace) -> tuple[PriceBook, Pricing | None]:
         role, equals, name = pair.partition("=")
         if not equals or not role or not name:
             raise ConfigError(f"--model takes ROLE=NAME, got {pair!r}")
+        if role not in ROLES:
+            raise ConfigError(f"--model: {unknown_name('role', role, ROLES)}")
         models[role] = name
     if models and not args.prices:
         raise ConfigError("--model goes with --prices")

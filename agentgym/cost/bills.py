@@ -13,11 +13,12 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from agentgym.client import Prices
-from agentgym.errors import DataError
+from agentgym.errors import DataError, TraceError
 from agentgym.trace import Trace
 from agentgym.traces.jsonl import TraceFile
 from agentgym.types import Usage
@@ -45,7 +46,7 @@ class EpisodeBill:
     step: int | None = None
     """Training steps done when it was played; None outside of training."""
     task: str = ""
-    """The task, or what tells it from all others where that isn't known."""
+    """The env and the task, or what tells it from all others where that isn't known."""
     played: bool = False
     """Whether it was played to an end that is the policy's own doing."""
     scored: bool = False
@@ -69,6 +70,8 @@ class ModelFacts:
 def bills_of(paths: Sequence[Path]) -> Iterator[EpisodeBill]:
     """The bills of all episodes in files and folders; nothing is kept.
 
+    A file that is named twice, or that lies in a folder that is named, too, is read once.
+
     Args:
         paths: Trace files, and folders of runs: of `agentgym rollout`, `eval run` or `train`, or
             with such folders somewhere inside.
@@ -77,10 +80,15 @@ def bills_of(paths: Sequence[Path]) -> Iterator[EpisodeBill]:
         DataError: If there is no trace in one of them.
         TraceError: If a file can't be read, or has something else in it.
     """
+    read: set[Path] = set()
     for path in paths:
         files = trace_files(path)
         found = False
         for file in files:
+            if (whole := file.resolve()) in read:
+                found = True
+                continue
+            read.add(whole)
             for bill in _bills_of_file(file):
                 found = found or bill.counts
                 yield bill
@@ -136,7 +144,7 @@ def _bill(
         counts=True,
         kind=kind,
         step=step,
-        task=trace.task_id or trace.trace_id,
+        task=_task(trace),
         played=trace.failure_class in (None, "policy") and bool(trace.turns),
         scored=trace.scored,
         solved=trace.verdict.correct is True,
@@ -144,6 +152,22 @@ def _bill(
         turns=tuple(turn.usage for turn in trace.turns),
         models=models,
     )
+
+
+def _task(trace: Trace) -> str:
+    """What tells a task from those of the other envs; an env's parameters don't."""
+    if trace.task_id is None:
+        return trace.trace_id
+    return f"{_env_id(trace.env_spec)} {trace.task_id}"
+
+
+@lru_cache(maxsize=256)
+def _env_id(env_spec: str) -> str:
+    try:
+        spec = json.loads(env_spec)
+    except ValueError:
+        return env_spec
+    return str(spec.get("id")) if isinstance(spec, dict) else env_spec
 
 
 def _place(path: Path) -> tuple[Kind, int | None, bool]:
@@ -157,11 +181,15 @@ def _place(path: Path) -> tuple[Kind, int | None, bool]:
 
 def _cancelled(path: Path) -> Iterator[EpisodeBill]:
     """What cancelled episodes have cost, which no trace tells."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise TraceError(f"can't read {path}: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
             usage = {role: Usage.model_validate(used) for role, used in values.items()}
-        except ValueError as error:
+        except (ValueError, AttributeError) as error:
             logger.warning("%s, line %d is left out: %s", path, number, type(error).__name__)
             continue
         yield EpisodeBill(usage, counts=False)

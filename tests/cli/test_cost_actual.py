@@ -101,6 +101,7 @@ def test_the_table_says_what_there_is(run):
         (["actual", "nowhere"], "there is no nowhere"),
         (["actual", "x", "--model", "judge=m"], "--model goes with --prices"),
         (["actual", "x", "--prices", "--model", "judge"], "--model takes ROLE=NAME"),
+        (["actual", "x", "--prices", "--model", "jduge=m"], "did you mean 'judge'"),
         (["actual", "x", "--prices", "--model", "policy=Nemo"], "no price for the model 'Nemo'"),
         (["actual", "x", "--plan", "none.toml"], "can't read none.toml"),
         (["calibrate", "x", "--first", "0"], "--first must be at least 1"),

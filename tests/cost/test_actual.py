@@ -149,6 +149,31 @@ def test_every_column_of_an_evaluation_is_in_its_bill(tmp_path):
     assert actual.usd_per_solved_task == 0.5  # one task, whoever solved it
 
 
+def test_a_file_that_is_named_twice_is_paid_once(tmp_path):
+    file = write(tmp_path / "traces.jsonl", trace("a", {"policy": usage(1, 1, 0.25)}))
+    (tmp_path / "link.jsonl").symlink_to(file)
+    actual = actual_of([tmp_path, file, tmp_path / "link.jsonl"])
+    assert (actual.episodes, actual.usd) == (1, 0.25)
+
+
+def test_tasks_of_two_envs_are_two_whatever_their_names(tmp_path):
+    for name in ("X-v0", "Y-v0"):
+        (tmp_path / name).mkdir()
+        spec = json.dumps({"id": name, "kwargs": {}})
+        used = {"policy": usage(1, 1, 0.25)}
+        write(tmp_path / name / "traces.jsonl", trace("1", used, env_spec=spec))
+    assert actual_of([tmp_path]).tasks_solved == 2
+
+
+def test_lines_of_cancelled_episodes_that_are_no_bills_are_left_out(tmp_path, caplog):
+    write(tmp_path / "traces.jsonl", trace("a", {"policy": usage(1, 1, 0.25)}))
+    good = json.dumps({"policy": usage(1, 1, 0.5).model_dump(mode="json")}).encode()
+    bad = b'\xff\xfe\n[1]\n5\nnull\n{"policy": 3}\n'
+    (tmp_path / "cancelled.jsonl").write_bytes(bad + good + b"\n")
+    assert actual_of([tmp_path]).usd == 0.75
+    assert len(caplog.records) == 5
+
+
 def test_a_folder_without_traces_is_no_bill_of_zero(tmp_path):
     with pytest.raises(DataError, match="has no traces to add up"):
         actual_of([tmp_path])
