@@ -109,14 +109,18 @@ class ModelClient(Protocol):
         ...
 
 
+MAX_PRICE = 1e9
+"""US dollars per million tokens. What is dearer is a slip, and sums of it would be no numbers."""
+
+
 class Prices(Record):
     """What a model costs, in US dollars per million tokens."""
 
-    input: Finite = Field(ge=0)
+    input: Finite = Field(ge=0, le=MAX_PRICE)
     """Input tokens that no cache held."""
-    cached: Finite | None = Field(default=None, ge=0)
+    cached: Finite | None = Field(default=None, ge=0, le=MAX_PRICE)
     """Cached input tokens; None: they cost as much as the others."""
-    output: Finite = Field(ge=0)
+    output: Finite = Field(ge=0, le=MAX_PRICE)
     """Output tokens, reasoning included."""
     book: str | None = None
     """The price book's row they are from; None: they were given."""

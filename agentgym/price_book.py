@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 
-from agentgym.client import Prices
+from agentgym.client import MAX_PRICE, Prices
 from agentgym.errors import ConfigError
 from agentgym.types import Finite, Record, in_one_line
 
@@ -37,11 +37,11 @@ BY_MODEL: Literal["book"] = "book"
 class PriceEntry(Record):
     """One row: what a model costs at one provider, since when, and who says so."""
 
-    input: Finite = Field(ge=0)
+    input: Finite = Field(ge=0, le=MAX_PRICE)
     """Input tokens that no cache held, US dollars per million."""
-    cached: Finite | None = Field(default=None, ge=0)
+    cached: Finite | None = Field(default=None, ge=0, le=MAX_PRICE)
     """Cached input tokens, US dollars per million; None: they cost as much as the others."""
-    output: Finite = Field(ge=0)
+    output: Finite = Field(ge=0, le=MAX_PRICE)
     """Output tokens, reasoning included, US dollars per million."""
     as_of: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")
     """When the price was read: `2026-08` or `2026-08-14`, with or without quotes."""
@@ -161,6 +161,11 @@ class PriceBook:
                     names = ", ".join(repr(row.name) for row in of_somebody)
                     raise ConfigError(f"{model!r} may be any of {names}; say which")
                 yield from of_somebody
+
+    def row_of(self, prices: Prices) -> PricedModel | None:
+        """The row that prices are from, if they are in this book as they are."""
+        rows = (row for rows in self._files.values() for row in rows.values())
+        return next((row for row in rows if row.prices == prices), None)
 
     def _hint(self, model: str) -> str:
         names = {_bare(row.name): row.name for row in self}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from agentgym.cli._plan_tables import WIDTH, amount
+from agentgym.cli._bill_tables import amount, bill_console, bill_table, say
 from agentgym.cost.actual import Actual
 from agentgym.rollout.status import dollars_text
+from agentgym.types import printable
 
 if TYPE_CHECKING:
     from agentgym.cost.against import Against, RoleAgainst
@@ -23,21 +22,21 @@ _SUMMED = ("calls", "retries", "failed_calls", "input_tokens", "cached_tokens", 
 
 def print_actual(actual: Actual, held: Against | None) -> None:
     """Print a bill, and how a plan fares against it."""
-    console = _console()
+    console = bill_console()
     for line in _heading(actual):
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
     console.print(_roles_table(actual))
     console.print("")
     for line in _lines(actual):
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
     if held is not None:
         print_against(held, console)
 
 
 def print_against(held: Against, console: Console | None = None) -> None:
     """Print plan against actual, per episode."""
-    console = console or _console()
-    table = _table(
+    console = console or bill_console()
+    table = bill_table(
         "plan against actual, per episode",
         *("role", "", "calls", "input", "cached", "output", "cost", "ratio"),
     )
@@ -46,18 +45,18 @@ def print_against(held: Against, console: Console | None = None) -> None:
     console.print(table)
     console.print("")
     for line in _verdict(held):
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
 
 
 def print_predictions(found: Sequence[Prediction]) -> None:
     """Print what further episodes will take."""
-    console = _console()
-    table = _table(
+    console = bill_console()
+    table = bill_table(
         f"expected of {found[0].episodes:,} episodes like these", "role", "mean", "95 % interval"
     )
     for one in found:
         table.add_row(
-            one.role,
+            printable(one.role),
             _of(one.mean, one.unit),
             f"{_of(one.low, one.unit)} to {_of(one.high, one.unit)}",
         )
@@ -68,24 +67,6 @@ def _of(value: float, unit: str) -> str:
     if value == float("inf"):
         return "anything"
     return dollars_text(value) if unit == "usd" else f"{amount(value)} tokens"
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
-
-
-def _table(title: str, *names: str) -> Table:
-    table = Table(
-        title=f"\n{title}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    return table
 
 
 def _heading(actual: Actual) -> Iterator[str]:
@@ -99,7 +80,7 @@ def _heading(actual: Actual) -> Iterator[str]:
 
 
 def _roles_table(actual: Actual) -> Table:
-    table = _table(
+    table = bill_table(
         "what was paid",
         *("role", "calls", "again", "failed", "input", "cached", "output", "estimated", "cost"),
     )
@@ -108,7 +89,7 @@ def _roles_table(actual: Actual) -> Table:
         usd = "unpriced" if bill.usd is None else dollars_text(bill.usd)
         counts = (bill.calls, bill.retries, bill.failed_calls)
         tokens = (bill.input_tokens, bill.cached_tokens, bill.output_tokens)
-        table.add_row(role, *map(amount, (*counts, *tokens)), estimated, usd)
+        table.add_row(printable(role), *map(amount, (*counts, *tokens)), estimated, usd)
     if len(actual.roles) > 1:
         priced = [bill for bill in actual.roles.values() if bill.usd is not None]
         name = "priced roles" if actual.unpriced else "total"
@@ -161,7 +142,7 @@ def _add_role(table: Table, one: RoleAgainst) -> None:
         of = "" if one.usd_ratio is not None else " (tokens)"
         last = "" if what == "planned" or ratio is None else f"{ratio:.2f}{of}"
         table.add_row(
-            one.role if what == "planned" else "",
+            printable(one.role) if what == "planned" else "",
             what,
             f"{calls:,.2f}",
             *map(amount, (read, cached, written)),

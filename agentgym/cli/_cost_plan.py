@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.cost.workload_file import workload_text
     from agentgym.price_book import PriceBook
 
-    workload = workload_from(args)
     book = PriceBook.load(*(args.prices or ()))
+    workload = workload_from(args, book)
     plan = make_plan(workload, book)
     if args.write:
         write_json(args.write, workload_text(workload).rstrip())

@@ -12,6 +12,7 @@ from agentgym.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.cost.workload import Workload
+    from agentgym.price_book import PriceBook
 
 _FIELDS = {
     "groups": "groups",
@@ -109,8 +110,12 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def workload_from(args: argparse.Namespace) -> Workload:
+def workload_from(args: argparse.Namespace, book: PriceBook) -> Workload:
     """The workload that a command line describes.
+
+    Args:
+        args: The flags of `add_workload_arguments`.
+        book: Where prices that a roles file only names are.
 
     Raises:
         ConfigError: If a file or a flag is wrong.
@@ -118,13 +123,15 @@ def workload_from(args: argparse.Namespace) -> Workload:
     from agentgym.cost.workload_file import REFERENCE, read_tables, workload_of
 
     tables = read_tables(args.workload or REFERENCE)
-    changed = False
+    if not isinstance(tables.get("roles", {}), dict):
+        raise ConfigError(f"{args.workload}: roles must be tables, one per role: [roles.judge]")
+    named, changed = tables.get("name"), False
     for role in args.without or ():
         _check_role(tables, role)
         del tables["roles"][role]
         changed = True
     if args.roles:
-        _take_roles(tables, args.roles)
+        _take_roles(tables, args.roles, book)
         changed = True
     for path, value in _changes(args, tables):
         _put(tables, path, value)
@@ -132,8 +139,8 @@ def workload_from(args: argparse.Namespace) -> Workload:
     if args.turns_from is not None:
         basis = tables.get("basis", "assumed")
         tables["basis"] = f"{basis}; turns counted in {args.turns_from}"
-    if changed and not args.workload:
-        tables["name"] = "reference, changed by flags"
+    if changed and not args.workload and tables["name"] == named:
+        tables["name"] = f"{named}, changed by flags"
     return workload_of(tables, where=str(args.workload or "workload"))
 
 
@@ -179,12 +186,15 @@ def turns_spec(text: str) -> dict[str, Any]:
     try:
         if not rest:
             return {"kind": "constant", "turns": float(text)}
-        numbers = {key: float(value) for key, value in (one.split("=") for one in rest.split(","))}
+        pairs = [(key, float(value)) for key, value in (one.split("=") for one in rest.split(","))]
     except ValueError:
         raise ConfigError(
             "--turns takes 5, geometric:mean=5,max=20, lognormal:mean=5,sd=4,max=20 or "
             f"histogram:3=10,5=40, got {text!r}"
         ) from None
+    numbers = dict(pairs)
+    if len(numbers) < len(pairs):
+        raise ConfigError(f"--turns says something twice: {text!r}")
     if kind == "histogram":
         return {"kind": kind, "counts": numbers}
     return {"kind": kind, **{"max_turns" if k == "max" else k: v for k, v in numbers.items()}}
@@ -200,11 +210,11 @@ def _counted(path: Path) -> dict[str, Any]:
     return turns_of_traces(last).model_dump()
 
 
-def _take_roles(tables: dict[str, Any], path: Path) -> None:
+def _take_roles(tables: dict[str, Any], path: Path, book: PriceBook) -> None:
     """Prices of a roles file for the roles that the workload has."""
     from agentgym.roles import Roles
 
-    for role, endpoint in Roles.from_toml(path).filled().items():
+    for role, endpoint in Roles.from_toml(path, book=book).filled().items():
         if role == "policy" or role in tables.get("roles", {}):
             where = "policy" if role == "policy" else f"roles.{role}"
             _put(tables, f"{where}.model", endpoint.model if endpoint.prices else None)
@@ -221,9 +231,11 @@ def _check_role(tables: dict[str, Any], role: str) -> None:
 def _put(tables: dict[str, Any], path: str, value: Any) -> None:
     *above, name = path.split(".")
     for part in above:
-        tables = tables.setdefault(part, {})
+        if tables.get(part) is None:
+            tables[part] = {}
+        tables = tables[part]
         if not isinstance(tables, dict):
-            raise ConfigError(f"--set {path}: {part} has no fields")
+            raise ConfigError(f"can't set {path}: {part} is no table")
     tables[name] = value
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from agentgym.cli._bill_tables import amount, bill_console, bill_table, dollars, say
+from agentgym.client import Prices
 from agentgym.cost.plan import Plan, RolePlan, other_reading
 from agentgym.cost.turns import ConstantTurns, mean_and_sd
 from agentgym.cost.volumes import volume_at_mean_turns
 from agentgym.price_book import PriceBook
+from agentgym.types import printable
 
 if TYPE_CHECKING:
-    from agentgym.cost.sensitivity import Sensitivity
+    from agentgym.cost.sensitivity import Effect, Sensitivity
 
-WIDTH = 100
-"""Columns where nobody says how many there are, as in a file."""
 MOST_TURNS = 8
 """Rows of the table of prompt growth."""
 BAR = 20
@@ -35,39 +33,20 @@ def print_plan(plan: Plan, found: Sensitivity, book: PriceBook, *, every_input: 
         book: Where the prices came from, to say when they were read.
         every_input: Whether to show all inputs that move the bill.
     """
-    console = Console(
-        width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False
-    )
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    console = bill_console()
     for line in _heading(plan):
-        say(line)
+        say(console, line)
     console.print(_roles_table(plan, "per training step", 1))
     console.print(_roles_table(plan, "per run", plan.workload.steps))
-    say("")
+    say(console, "")
     for line in [*_prices(plan, book), *_caveats(plan)]:
-        say(line)
+        say(console, line)
     console.print(_parts_table(plan))
     console.print(_turns_table(plan))
-    say("")
+    say(console, "")
     for line in [*_turn_lines(plan), *_readings(plan), *_time(plan)]:
-        say(line)
-    console.print(_sensitivity_table(found, every_input=every_input))
-
-
-def amount(value: float) -> str:
-    """A count, in millions or billions where it is one."""
-    for size, unit in ((1e9, " G"), (1e6, " M")):
-        if abs(value) >= size:
-            return f"{value / size:,.3f}{unit}"
-    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
-
-
-def dollars(value: float | None) -> str:
-    """Dollars; unknown is no zero."""
-    return "unpriced" if value is None else f"${value:,.2f}"
+        say(console, line)
+    console.print(_sensitivity_table(plan, found, every_input=every_input))
 
 
 def _heading(plan: Plan) -> Iterator[str]:
@@ -80,34 +59,24 @@ def _heading(plan: Plan) -> Iterator[str]:
     )
     spread = "" if isinstance(workload.turns, ConstantTurns) else f" ± {sd:.2f}"
     yield (
-        f"turns {mean:.4g}{spread}; tokens: setup {tokens.setup:,g}, output {tokens.output:,g} and "
-        f"reply {tokens.reply:,g} per turn"
+        f"turns {_turns(mean)}{spread}; tokens: setup {amount(tokens.setup)}, output "
+        f"{amount(tokens.output)} and reply {amount(tokens.reply)} per turn"
     )
     extra = (
-        ("episodes played twice", workload.rerun_share, "{:.1%}"),
-        ("safety factor on tokens", workload.safety_factor - 1, "{:+.0%}"),
+        ("episodes played twice", workload.rerun_share, "{:.2g}% of all"),
+        ("safety factor on tokens", workload.safety_factor - 1, "{:+.2g}%"),
     )
     for what, value, shape in extra:
         if value:
-            yield f"{what}: {shape.format(value)}"
+            yield f"{what}: {shape.format(100 * value)}"
 
 
-def _table(title: str, *names: str) -> Table:
-    table = Table(
-        title=f"\n{title}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    return table
+def _turns(mean: float) -> str:
+    return f"{mean:,.0f}" if mean >= 1000 else f"{mean:.4g}"
 
 
 def _roles_table(plan: Plan, title: str, steps: int) -> Table:
-    table = _table(
+    table = bill_table(
         title, "role", "calls", "input", "cached", "output", "cost", "no cache", "best cache"
     )
     episodes = plan.workload.episodes_per_step * steps
@@ -115,7 +84,7 @@ def _roles_table(plan: Plan, title: str, steps: int) -> Table:
         volume = one.per_episode.times(episodes)
         usd = plan.usd_per_step(one.role)
         table.add_row(
-            one.role,
+            printable(one.role),
             amount(volume.calls),
             amount(volume.input_tokens),
             amount(volume.cached_tokens),
@@ -153,11 +122,17 @@ def _prices(plan: Plan, book: PriceBook) -> Iterator[str]:
         if prices is None:
             continue
         cached = "as input" if prices.cached is None else f"{prices.cached:g}"
-        origin = book.find(prices.book).origin if prices.book else "given"
         yield (
             f"{one.role}: {one.model or 'a model'} at ${prices.input:g} in, {cached} cached, "
-            f"{prices.output:g} out per Mtok ({origin})"
+            f"{prices.output:g} out per Mtok ({_origin(prices, book)})"
         )
+
+
+def _origin(prices: Prices, book: PriceBook) -> str:
+    if prices.book is None:
+        return "given"
+    row = book.row_of(prices)
+    return f"given; the book's {prices.book!r} is not that" if row is None else row.origin
 
 
 def _caveats(plan: Plan) -> Iterator[str]:
@@ -169,17 +144,18 @@ def _caveats(plan: Plan) -> Iterator[str]:
 
 
 def _parts_table(plan: Plan) -> Table:
-    table = _table("what dominates", "part", "per run", "share")
+    table = bill_table("what dominates", "part", "per run", "share")
     for part in plan.parts:
         share = part.usd / plan.total_usd if plan.total_usd else 0.0
-        table.add_row(f"{part.role} {part.what}", dollars(part.usd), f"{share:.1%}")
+        table.add_row(printable(f"{part.role} {part.what}"), dollars(part.usd), f"{share:.1%}")
     if not plan.parts:
-        table.add_row("nothing has a price", "", "")
+        nothing = "nothing has a price" if plan.unpriced else "nothing is paid for"
+        table.add_row(nothing, "", "")
     return table
 
 
 def _turns_table(plan: Plan) -> Table:
-    table = _table(
+    table = bill_table(
         "the policy's prompts", "turn", "reached by", "prompt", "of it new", "read so far"
     )
     rows = plan.turn_rows
@@ -212,8 +188,8 @@ def _turn_lines(plan: Plan) -> Iterator[str]:
         flat = volume_at_mean_turns(workload).input_tokens
         ratio = f"{read / flat:.2f} times as many" if flat else "as many"
         yield (
-            f"If every episode took the mean of {mean:.4g} turns, they would be {amount(flat)}: "
-            f"the spread alone makes it {ratio}."
+            f"If every episode took the mean of {_turns(mean)} turns, they would be "
+            f"{amount(flat)}: the spread alone makes it {ratio}."
         )
 
 
@@ -227,8 +203,10 @@ def _readings(plan: Plan) -> Iterator[str]:
         if plan.workload.roles[role].reads == "prompts":
             once, summed = other, plan
         tokens = [amount(p.role(role).per_episode.input_tokens) for p in (once, summed)]
+        calls = plan.workload.roles[role].calls_per_episode
+        often = "once" if calls == 1 else f"once per call, with {calls:.3g} calls per episode"
         yield (
-            f"The {role} reads the transcript once: {tokens[0]} tokens per episode, "
+            f"The {role} reads the transcript {often}: {tokens[0]} tokens per episode, "
             f"{dollars(once.usd(role))}, in all {dollars(once.total_usd)}. Many budgets charge it "
             f"for the sum of the policy's prompts, which no judge reads: {tokens[1]} tokens, "
             f"{dollars(summed.usd(role))}, in all {dollars(summed.total_usd)}. "
@@ -245,8 +223,8 @@ def _time(plan: Plan) -> Iterator[str]:
         return
     if plan.gpu_hours is not None and plan.gpu_hours_held is not None:
         prefill = "" if step.prefill_share is None else f", {step.prefill_share:.0%} of it prefill"
-        usd = plan.usd("policy")
-        cost = "" if usd is None else f", {dollars(usd)}"
+        by_hour = sum(part.usd for part in plan.parts if part.what == "GPUs")
+        cost = f", {dollars(by_hour)}" if by_hour else ""
         yield (
             f"GPUs: {plan.gpu_hours:,.1f} GPU-hours busy with the policy{prefill}; "
             f"{plan.gpu_hours_held:,.1f} from first to last step{cost}."
@@ -262,10 +240,12 @@ def _time(plan: Plan) -> Iterator[str]:
     )
 
 
-def _sensitivity_table(found: Sensitivity, *, every_input: bool) -> Table:
+def _sensitivity_table(plan: Plan, found: Sensitivity, *, every_input: bool) -> Table:
     by = f"{found.by:.0%}"
-    table = _table(
-        f"what moves the bill: amounts ±{by}, shares ±{found.by * 100:.0f} points",
+    what = "tokens" if found.unit == "tokens" else "bill"
+    whose = " of the priced roles" if found.unit == "usd" and plan.unpriced else ""
+    table = bill_table(
+        f"what moves the {what}{whose}: amounts ±{by}, shares ±{found.by * 100:.0f} points",
         "input",
         "lower",
         "higher",
@@ -280,8 +260,20 @@ def _sensitivity_table(found: Sensitivity, *, every_input: bool) -> Table:
         slope = "" if effect.elasticity is None else f"{effect.elasticity:+.2f}"
         swing = f"{effect.swing / found.base:.1%}" if found.base else ""
         bar = "█" * max(1, round(BAR * effect.swing / most))
-        table.add_row(effect.input, show(effect.low), show(effect.high), swing, slope, bar)
+        table.add_row(
+            _input(effect, found.by), show(effect.low), show(effect.high), swing, slope, bar
+        )
+    if not effects:
+        table.add_row("nothing", *[""] * 5)
     if len(effects) < len(found.effects):
         table.caption = f"{len(found.effects) - len(effects)} more with --sensitivity"
         table.caption_justify = "left"
     return table
+
+
+def _input(effect: Effect, by: float) -> str:
+    """Its name, and how far it was changed where it couldn't be as far as the others."""
+    ends = effect.changed or (-by, by)
+    if max(abs(ends[0] + by), abs(ends[1] - by)) < by / 100:
+        return printable(effect.input)
+    return f"{printable(effect.input)} ({ends[0]:+.0%}, {ends[1]:+.0%})"

@@ -227,10 +227,12 @@ def other_reading(plan: Plan, role: str) -> Plan | None:
 
     Returns:
         With `transcript` and `prompts` exchanged; None where the role reads neither, or is asked
-        during the episode.
+        during the episode, or never.
     """
     load = plan.workload.roles.get(role)
     if load is None or load.reads == "own" or load.calls_per_turn or load.calls_per_reply:
+        return None
+    if not load.calls_per_episode:
         return None
     reads = "prompts" if load.reads == "transcript" else "transcript"
     return plan_priced(plan.workload.with_role(role, load.model_copy(update={"reads": reads})))

@@ -8,9 +8,7 @@ since a tenth of nothing would show nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias
-
-from pydantic import Field
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agentgym.cost.plan import Plan, plan_priced
 from agentgym.cost.turns import GeometricTurns, LogNormalTurns
@@ -19,6 +17,15 @@ from agentgym.types import Finite, Record
 
 Change: TypeAlias = Callable[[float], Workload]
 """From a factor, or from a number of points, to the workload changed by it."""
+
+
+class _Amount(NamedTuple):
+    """An input to multiply."""
+
+    name: str
+    change: Change
+    reached: Callable[[float], float] = lambda factor: factor
+    """The factor that really results: turns are at least 1, and a cap is a whole number."""
 
 
 class Effect(Record):
@@ -32,7 +39,9 @@ class Effect(Record):
     """The bill with it lower."""
     high: Finite
     """The bill with it higher."""
-    elasticity: Finite | None = Field(default=None)
+    changed: tuple[Finite, Finite] | None = None
+    """Relative change of an amount, lower and higher; None for shares."""
+    elasticity: Finite | None = None
     """Relative change of the bill per relative change of the input; None for shares."""
 
     @property
@@ -45,7 +54,7 @@ class Sensitivity(Record):
     """All inputs that move the bill, the strongest first."""
 
     unit: Literal["usd", "tokens"]
-    """What the bill is in: tokens where nothing has a price."""
+    """What the bill is in: tokens where nothing has a price, or costs anything."""
     base: Finite
     """The bill as planned."""
     by: Finite
@@ -69,10 +78,19 @@ def sensitivity(plan: Plan, *, by: float = 0.1) -> Sensitivity:
 
     base = bill(workload)
     effects = []
-    for name, change in _amounts(workload):
+    for name, change, reached in _amounts(workload):
         low, high = bill(change(1 - by)), bill(change(1 + by))
-        slope = (high - low) / (2 * by * base) if base else 0.0
-        effects.append(Effect(input=name, kind="amount", low=low, high=high, elasticity=slope))
+        down, up = reached(1 - by) - 1, reached(1 + by) - 1
+        effects.append(
+            Effect(
+                input=name,
+                kind="amount",
+                low=low,
+                high=high,
+                changed=(down, up),
+                elasticity=(high - low) / ((up - down) * base) if base else 0.0,
+            )
+        )
     for name, change in _shares(workload):
         low, high = bill(change(-by)), bill(change(by))
         effects.append(Effect(input=name, kind="share", low=low, high=high))
@@ -86,28 +104,33 @@ def _tokens(plan: Plan) -> float:
     return sum(v.input_tokens + v.output_tokens for v in volumes) * plan.workload.episodes
 
 
-def _amounts(workload: Workload) -> Iterator[tuple[str, Change]]:
+def _amounts(workload: Workload) -> Iterator[_Amount]:
     """Inputs to multiply. `steps` stands for `groups`, too: both count episodes."""
-    yield "steps (or groups)", lambda f: _with(workload, ("steps",), workload.steps * f)
-    yield "turns", lambda f: workload.model_copy(update={"turns": workload.turns.scaled(f)})
-    if isinstance(turns := workload.turns, GeometricTurns | LogNormalTurns):
+    turns = workload.turns
+    yield _Amount("steps (or groups)", lambda f: _with(workload, ("steps",), workload.steps * f))
+    yield _Amount(
+        "turns",
+        lambda f: workload.model_copy(update={"turns": turns.scaled(f)}),
+        lambda f: turns.scaled(f).size / turns.size,
+    )
+    if isinstance(turns, GeometricTurns | LogNormalTurns):
         cap = turns.max_turns
-        # Whole turns only, and at least one, or the change would vanish.
-        yield (
+        yield _Amount(
             "turns.max_turns",
             lambda f: _with(workload, ("turns", "max_turns"), _other_whole(cap, f)),
+            lambda f: _other_whole(cap, f) / cap,
         )
     paths: list[tuple[str, ...]] = [("tokens", name) for name in ("setup", "output", "reply")]
-    serving = ("prefill_tokens_per_s", "decode_tokens_per_s", "usd_per_gpu_hour", "update_s")
-    paths += [("policy", "serving", name) for name in serving]
-    paths += [("policy", "seconds_per_call"), *_prices("policy")]
+    serving = ("prefill_tokens_per_s", "decode_tokens_per_s", "gpus", "usd_per_gpu_hour")
+    paths += [("policy", "serving", name) for name in (*serving, "update_s")]
+    paths += [("policy", "seconds_per_call"), ("concurrency",), *_prices("policy")]
     for role in workload.roles:
         own = ("calls_per_episode", "calls_per_turn", "calls_per_reply", "seconds_per_call")
         paths += [("roles", role, name) for name in (*own, "input_tokens", "output_tokens")]
         paths += _prices("roles", role)
     for path in paths:
         if value := _get(workload, path):
-            yield (
+            yield _Amount(
                 ".".join(path),
                 lambda f, path=path, value=value: _with(workload, path, value * f),  # type: ignore[misc]
             )
@@ -132,6 +155,7 @@ def _shares(workload: Workload) -> Iterator[tuple[str, Change]]:
 
 
 def _other_whole(cap: int, factor: float) -> int:
+    """A cap that is another one, or the change would vanish; still at least 1."""
     moved = round(cap * factor)
     if moved == cap:
         moved += 1 if factor > 1 else -1

@@ -8,6 +8,7 @@ always five and the other anything up to twenty, are not the same bill.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, TypeAlias
@@ -20,6 +21,11 @@ from agentgym.types import Finite, Record
 
 Outcomes: TypeAlias = Mapping[float, float]
 """Number of turns to its probability; the probabilities sum to 1."""
+
+MAX_TURNS = 10_000
+"""The longest episode that is planned for, turn by turn."""
+_MAX_RATIO = 1e6
+"""Of a mean and its deviation, either way; beyond it there are no numbers."""
 
 
 class ConstantTurns(Record):
@@ -37,12 +43,17 @@ class ConstantTurns(Record):
         """The same with so many times the turns, at least one."""
         return ConstantTurns(turns=max(1.0, self.turns * factor))
 
+    @property
+    def size(self) -> float:
+        """What `scaled` scales: the mean."""
+        return self.turns
+
 
 class HistogramTurns(Record):
     """As often as counted: from traces, or from another run's report."""
 
     kind: Literal["histogram"] = "histogram"
-    counts: dict[Annotated[Finite, Field(ge=1)], Annotated[Finite, Field(ge=0)]]
+    counts: dict[Annotated[Finite, Field(ge=1)], Annotated[Finite, Field(ge=0, le=1e15)]]
     """Number of turns to how many episodes took them; only the proportions matter."""
 
     @model_validator(mode="after")
@@ -65,6 +76,11 @@ class HistogramTurns(Record):
             counts[moved] = counts.get(moved, 0.0) + count
         return HistogramTurns(counts=counts)
 
+    @property
+    def size(self) -> float:
+        """What `scaled` scales: the mean."""
+        return expected(self.outcomes, lambda turns: turns)
+
 
 class GeometricTurns(Record):
     """Ends after each turn with the same probability, up to a cap."""
@@ -72,7 +88,7 @@ class GeometricTurns(Record):
     kind: Literal["geometric"] = "geometric"
     mean: Finite = Field(ge=1)
     """Mean turns without the cap; with it, the mean is lower."""
-    max_turns: int = Field(ge=1, le=10_000)
+    max_turns: int = Field(ge=1, le=MAX_TURNS)
     """The cap, where all that would go on longer end."""
 
     @property
@@ -83,7 +99,12 @@ class GeometricTurns(Record):
 
     def scaled(self, factor: float) -> GeometricTurns:
         """The same with so many times the mean, at least one; the cap stays."""
-        return GeometricTurns(mean=max(1.0, self.mean * factor), max_turns=self.max_turns)
+        return self.model_copy(update={"mean": max(1.0, self.mean * factor)})
+
+    @property
+    def size(self) -> float:
+        """What `scaled` scales: the mean without the cap."""
+        return self.mean
 
 
 class LogNormalTurns(Record):
@@ -94,8 +115,14 @@ class LogNormalTurns(Record):
     """Mean turns before rounding and without the cap."""
     sd: Finite = Field(gt=0)
     """Standard deviation of the same."""
-    max_turns: int = Field(ge=1, le=10_000)
+    max_turns: int = Field(ge=1, le=MAX_TURNS)
     """The cap, where all that would go on longer end."""
+
+    @model_validator(mode="after")
+    def _can_be_computed(self) -> LogNormalTurns:
+        if not 1 / _MAX_RATIO <= self.sd / self.mean <= _MAX_RATIO:
+            raise ValueError(f"mean and sd must be within a factor of {_MAX_RATIO:,.0f}")
+        return self
 
     @property
     def outcomes(self) -> Outcomes:
@@ -106,26 +133,52 @@ class LogNormalTurns(Record):
 
     def scaled(self, factor: float) -> LogNormalTurns:
         """The same with so many times the mean and the deviation; the cap stays."""
-        return LogNormalTurns(
-            mean=self.mean * factor, sd=self.sd * factor, max_turns=self.max_turns
-        )
+        return self.model_copy(update={"mean": self.mean * factor, "sd": self.sd * factor})
+
+    @property
+    def size(self) -> float:
+        """What `scaled` scales: the mean without the cap."""
+        return self.mean
 
 
-def _whole_constant(value: Any) -> Any:
-    """`turns = 5` is short for a constant, and a constant from outside is a whole number.
+def _whole_numbers(value: Any) -> Any:
+    """`turns = 5` is short for a constant; and what comes from outside are whole numbers.
 
     Somebody who writes 5.5 means a mean, and a mean alone is what plans go wrong by.
     """
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         value = {"kind": "constant", "turns": value}
-    if isinstance(value, Mapping) and value.get("kind") == "constant":
-        turns = value.get("turns")
-        if isinstance(turns, float) and not turns.is_integer():
-            raise ValueError(
-                f"no episode takes {turns:g} turns; for a mean of so many give a distribution, "
-                f'such as {{kind = "geometric", mean = {turns:g}, max_turns = …}}'
-            )
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("kind") == "constant":
+        _check_whole(value.get("turns"))
+    counts = value.get("counts")
+    if value.get("kind") == "histogram" and isinstance(counts, Mapping):
+        for turns, times in Counter(map(_number, counts)).items():
+            _check_whole(turns)
+            if times > 1:
+                raise ValueError(f"counts has {turns:g} turns twice; add the two up")
     return value
+
+
+def _number(key: Any) -> Any:
+    """A key as the number that it is; as it stands where pydantic will complain about it."""
+    try:
+        return float(key)
+    except (TypeError, ValueError, OverflowError):
+        return key
+
+
+def _check_whole(turns: Any) -> None:
+    if not isinstance(turns, int | float):
+        return
+    if turns > MAX_TURNS:
+        raise ValueError(f"at most {MAX_TURNS:,} turns can be planned for, got {turns:.6g}")
+    if isinstance(turns, float) and math.isfinite(turns) and not turns.is_integer():
+        raise ValueError(
+            f"no episode takes {turns:g} turns; for a mean of so many give a distribution, "
+            f'such as {{kind = "geometric", mean = {turns:g}, max_turns = …}}'
+        )
 
 
 Turns: TypeAlias = Annotated[
@@ -133,7 +186,7 @@ Turns: TypeAlias = Annotated[
         ConstantTurns | HistogramTurns | GeometricTurns | LogNormalTurns,
         Field(discriminator="kind"),
     ],
-    BeforeValidator(_whole_constant),
+    BeforeValidator(_whole_numbers),
 ]
 """A distribution of the number of turns; a number stands for a constant."""
 

@@ -15,7 +15,11 @@ from agentgym.client import Prices
 from agentgym.cost.turns import Turns
 from agentgym.types import Finite, Record
 
-Amount: TypeAlias = Annotated[Finite, Field(ge=0)]
+MOST = 10**15
+"""Of anything: what is more is a slip, and sums of it would be no numbers."""
+
+Amount: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
+Rate: TypeAlias = Annotated[Finite, Field(ge=1 / MOST, le=MOST)]
 Share: TypeAlias = Annotated[Finite, Field(ge=0, le=1)]
 
 Reads: TypeAlias = Literal["own", "transcript", "prompts"]
@@ -35,11 +39,11 @@ class EpisodeTokens(Record):
 class Serving(Record):
     """The policy's own GPUs. Prefill and decode apart: one costs compute, the other memory."""
 
-    prefill_tokens_per_s: Finite = Field(gt=0)
+    prefill_tokens_per_s: Rate
     """Prompt tokens that no cache held, per second and GPU, all requests together."""
-    decode_tokens_per_s: Finite = Field(gt=0)
+    decode_tokens_per_s: Rate
     """Sampled tokens per second and GPU, all requests together."""
-    gpus: int = Field(default=1, ge=1)
+    gpus: int = Field(default=1, ge=1, le=MOST)
     """GPUs that sample."""
     usd_per_gpu_hour: Amount | None = None
     """What one costs, busy or not; None: dollars unknown."""
@@ -120,11 +124,11 @@ class Workload(Record):
     """What to call it in tables."""
     basis: str = "assumed"
     """Where the figures are from, such as `20 episodes of runs/x`."""
-    groups: int = Field(ge=0)
+    groups: int = Field(ge=0, le=MOST)
     """Tasks per training step."""
-    group_size: int = Field(ge=1)
+    group_size: int = Field(ge=1, le=MOST)
     """Rollouts per task."""
-    steps: int = Field(ge=0)
+    steps: int = Field(ge=0, le=MOST)
     """Training steps."""
     turns: Turns
     """How many turns an episode takes."""
@@ -134,9 +138,9 @@ class Workload(Record):
     """The other models, by role."""
     rerun_share: Amount = 0.0
     """Episodes played and paid again in full, as a share of all, because something broke."""
-    safety_factor: Finite = Field(default=1.0, gt=0)
+    safety_factor: Rate = 1.0
     """On all token counts: for figures counted with another tokenizer, or guessed."""
-    concurrency: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=MOST)
     """Episodes at once; None: all of a training step."""
 
     @field_validator("roles")

@@ -136,6 +136,7 @@ def _fault(error: ValidationError) -> str:
     if above[:1] == ["turns"]:
         record = _KINDS[above[1]]
     elif above:
-        record = _INNER.get(above[-1]) or _TABLES[above[0]]
+        depth = 2 if above[0] == "roles" else 1  # a role may be called as it likes
+        record = _INNER[above[depth]] if len(above) > depth else _TABLES[above[0]]
     inside = f"{'.'.join(above)}: " if above else ""
     return inside + unknown_name("field", name, record.model_fields)

@@ -160,6 +160,21 @@ def test_one_step_of_nothing_priced_is_counted_in_tokens(plan):
             "unknown role 'judge'; there are simulator",
         ),
         (["--gpus", "2"], "policy.serving.prefill_tokens_per_s: Field required"),
+        (["--turns", "histogram:3=10,3=5"], "--turns says something twice"),
+        (["--turns", "histogram:3=10,3.0=5"], "counts has 3 turns twice; add the two up"),
+        (["--turns", "histogram:2.5=1"], "no episode takes 2.5 turns"),
+        (["--turns", "1e7"], "at most 10,000 turns can be planned for"),
+        (["--turns", "histogram:1e300=1"], "at most 10,000 turns can be planned for"),
+        (["--turns", "histogram:1=1e308,2=1e308"], "less than or equal to"),
+        (["--turns", "lognormal:mean=1e-300,sd=1,max=5"], "mean and sd must be within a factor"),
+        (["--turns", "lognormal:mean=5,sd=1e-200,max=5"], "mean and sd must be within a factor"),
+        (["--set", "turns=true"], "turns: Input should be"),
+        (["--set", "turns.kind='geometric'"], "can't set turns.kind: turns is no table"),
+        (["--setup-tokens", "1e308"], "tokens.setup: Input should be less than or equal to"),
+        (["--groups", "1" + "0" * 320], "groups: Input should be less than or equal to"),
+        (["--prefill-tps", "1e-320", "--decode-tps", "1"], "greater than or equal to"),
+        (["--set", "roles.judge.prices={input = 1e308, output = 1}"], "less than or equal to"),
+        (["--set", "roles.prices.outpt=1"], "roles.prices: unknown field 'outpt'; there are model"),
     ],
 )
 def test_refusals_are_one_line(agentgym_command, monkeypatch, tmp_path, args, message):
@@ -168,6 +183,23 @@ def test_refusals_are_one_line(agentgym_command, monkeypatch, tmp_path, args, me
     assert (code, out) == (1, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_file_whose_roles_are_no_tables_is_refused(agentgym_command, tmp_path):
+    path = tmp_path / "w.toml"
+    path.write_text("roles = 3")
+    for flags in (["--judge-model", "GLM-5.1"], ["--without", "judge"], []):
+        code, _, err = agentgym_command("cost", "plan", "--workload", path, *flags)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "roles must be tables" in err
+
+
+def test_names_in_the_book_are_printed_harmlessly(agentgym_command, tmp_path):
+    book = tmp_path / "p.toml"
+    book.write_text('"a\\u001b[2Jb" = {input = 1, output = 1, as_of = 2026-11-30, source = "x"}')
+    code, out, _ = agentgym_command("cost", "prices", "--prices", book)
+    assert code == 0
+    assert "a\\x1b[2Jb" in out
 
 
 def test_the_book_in_effect_is_listed(agentgym_command, monkeypatch, tmp_path):
@@ -227,3 +259,89 @@ def test_speeds_that_can_t_be_measured_are_refused(agentgym_command, args, messa
     code, _, err = agentgym_command("cost", "speed", *args)
     assert code == 1
     assert message in err
+
+
+# --- what nobody would write, or anybody might --------------------------------------------------
+
+
+def test_names_are_other_people_s(plan):
+    """No markup, no emoji, no control characters; and no figure is cut to make room for them."""
+    long = "a-user-simulator-" * 5
+    role = "{calls_per_episode = 1, input_tokens = 123, prices = {input = 1234.5, output = 1}}"
+    out = plan(
+        *(
+            "--set",
+            f'roles={{"[/x] :smile:" = {role}, "{long}" = {role}, "a\\u001b[2Jb" = {role}}}',
+        ),
+        *("--set", 'name="[red]\\u001b[2J\\nx"', "--groups", 10**7),
+    )
+    assert "[/x] :smile:" in out
+    assert "[red]\\x1b[2J\\nx" in out
+    assert "\x1b" not in out
+    assert long in out
+    per_run = 8 * 10**7 * 500 * 123 * 1234.5 / 1e6
+    assert out.count(f"${per_run:,.2f}") >= 3 * 3  # cost, without a cache, with the best; and more
+    assert not any("$" in line and "…" in line for line in out.splitlines())
+
+
+def test_little_is_not_printed_as_nothing(plan):
+    out = plan("--groups", 1, "--group-size", 1, "--steps", 1)
+    assert "$0.0010" in out  # 4 simulator calls: 6,000 tokens in, 1,600 out
+    assert "<$0.0001" in out  # the judge's output: 128 tokens
+    assert "$0.00 " not in out
+
+
+def test_a_token_bill_is_not_that_of_the_gpus(plan):
+    speed = ("--prefill-tps", 20_000, "--decode-tps", 2_500, "--gpus", 8)
+    hosted = plan("--policy-model", "GLM-5.1", *speed)
+    assert "150.8 from first to last step.\n" in hosted
+    own = plan("--gpu-hour-usd", 2, *speed)
+    assert "150.8 from first to last step, $301.51.\n" in own
+
+
+def test_prices_that_are_not_the_book_s_say_so(plan, tmp_path):
+    """A workload file keeps its prices; the row may have changed since, or be elsewhere."""
+    path = tmp_path / "w.toml"
+    for name in ("mine", "GLM-5.1"):
+        said = f"judge: m at $7 in, as input cached, 8 out per Mtok (given; the book's {name!r}"
+        prices = f'roles.judge.prices={{input = 7, output = 8, book = "{name}"}}'
+        plan("--set", prices, "--set", "roles.judge.model='m'", "--write", path)
+        assert said in plan("--workload", path)
+
+
+def test_a_command_s_prices_are_a_roles_file_s_too(plan, tmp_path):
+    book, roles = tmp_path / "p.toml", tmp_path / "roles.toml"
+    book.write_text('"GLM-5.1" = {input = 9, output = 0, as_of = "2026-11", source = "mine"}')
+    roles.write_text(
+        '[judge]\nbase_url = "https://j.example/v1"\nmodel = "m"\nprices = "GLM-5.1"\n'
+    )
+    found = figures(plan, "--roles", roles, "--prices", book)
+    assert found["roles"]["judge"]["usd"] == pytest.approx(512_000 * 5_600 * 9 / 1e6)
+
+
+def test_several_judges_read_once_each(plan):
+    out = plan("--set", "roles.judge.calls_per_episode=3")
+    assert "The judge reads the transcript once per call, with 3 calls per episode: 16,800" in out
+    assert "judge reads" not in plan("--set", "roles.judge.calls_per_episode=0")
+
+
+def test_nothing_priced_and_nothing_to_pay_are_told_apart(plan):
+    nothing = ("--without", "judge", "--without", "simulator")
+    assert "nothing has a price" in plan(*nothing)
+    free = plan(*nothing, "--set", "policy.prices={input = 0, output = 0}")
+    assert "nothing is paid for" in free
+    assert "what moves the tokens" in free
+
+
+def test_extremes_are_planned(plan):
+    assert "at most" not in plan("--turns", "lognormal:mean=1e-6,sd=1,max=5")
+    most = 10**15
+    out = plan("--groups", most, "--steps", most, "--setup-tokens", "1e15", "--safety-factor", 9)
+    assert "inf" not in out
+    assert "nan" not in out
+
+
+def test_a_later_flag_sets_a_field_of_an_earlier_one(plan):
+    prices = ("--set", "roles.judge.prices.input=1", "--set", "roles.judge.prices.output=2")
+    found = figures(plan, "--judge-model", "GLM-5.1", *prices)
+    assert found["roles"]["judge"]["prices"]["input"] == 1

@@ -177,7 +177,9 @@ def test_calls_paid_twice_and_episodes_played_twice_multiply(workload):
 def test_sensitivity_is_of_the_bill_and_in_order(workload):
     plan = plan_priced(workload)
     found = sensitivity(plan)
-    assert found.base == pytest.approx(plan.total_usd)
+    tokens = sum(one.per_episode.input_tokens + one.per_episode.output_tokens for one in plan.roles)
+    bill = plan.total_usd or tokens * workload.episodes  # tokens where no dollar is to be paid
+    assert found.base == pytest.approx(bill)
     swings = [effect.swing for effect in found.effects]
     assert swings == sorted(swings, reverse=True)
     by_name = {effect.input: effect for effect in found.effects}
@@ -202,3 +204,47 @@ def test_gpu_hours_follow_from_tokens_per_second(workload, prefill, decode, gpus
     assert plan.gpu_hours == pytest.approx(seconds / 3600)
     assert plan.usd("policy") == pytest.approx(2 * plan.gpu_hours_held)
     assert plan.gpu_hours_held >= plan.gpu_hours * (1 - 1e-9)
+
+
+def test_a_cap_s_elasticity_is_per_what_it_was_changed_by():
+    """4 or 6 turns instead of 5: a fifth, where everything else moves by a tenth."""
+    workload = Workload(
+        groups=1,
+        group_size=1,
+        steps=1,
+        turns=GeometricTurns(mean=1e6, max_turns=5),  # as good as always 5
+        tokens=EpisodeTokens(setup=0, output=10, reply=0),
+        policy=PolicyLoad(prices=Prices(input=0, output=1)),
+    )
+    found = {effect.input: effect for effect in sensitivity(plan_priced(workload)).effects}
+    cap = found["turns.max_turns"]
+    assert cap.changed == pytest.approx((-0.2, 0.2))
+    assert cap.elasticity == pytest.approx(1, rel=1e-4)  # output is linear in turns
+
+
+def test_one_turn_can_only_become_more():
+    tokens = EpisodeTokens(setup=100, output=10, reply=10)
+    policy = PolicyLoad(prices=Prices(input=1, output=0))
+    workload = Workload(groups=1, group_size=1, steps=1, turns=1, tokens=tokens, policy=policy)
+    found = {effect.input: effect for effect in sensitivity(plan_priced(workload)).effects}
+    # 1.1 turns read 1.1 · 100 + 20 · 1.1 · 0.1 / 2 = 111.1 tokens.
+    assert found["turns"].changed == pytest.approx((0, 0.1))
+    assert found["turns"].elasticity == pytest.approx(1.11)
+
+
+def test_gpus_and_episodes_at_once_move_an_hourly_bill():
+    serving = Serving(
+        prefill_tokens_per_s=1e5, decode_tokens_per_s=1e5, gpus=4, usd_per_gpu_hour=2, update_s=1
+    )
+    workload = Workload(
+        groups=4,
+        group_size=4,
+        steps=1,
+        turns=5,
+        tokens=EpisodeTokens(setup=100, output=10, reply=10),
+        policy=PolicyLoad(serving=serving, seconds_per_call=3),
+        concurrency=4,
+    )
+    found = {effect.input: effect for effect in sensitivity(plan_priced(workload)).effects}
+    assert found["policy.serving.gpus"].elasticity == pytest.approx(1)  # they wait for answers
+    assert found["concurrency"].low > found["concurrency"].high
