@@ -126,10 +126,10 @@ class Prices(Record):
     """The price book's row they are from; None: they were given."""
 
     def cost_usd(self, usage: Usage) -> float:
-        """What these tokens cost, US dollars."""
-        cached = self.input if self.cached is None else self.cached
-        fresh = usage.prompt_tokens - usage.cached_tokens
-        millionths = fresh * self.input + usage.cached_tokens * cached
+        """What these tokens cost, US dollars; cached ones beyond the prompt's are nobody's."""
+        cached_price = self.input if self.cached is None else self.cached
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        millionths = (usage.prompt_tokens - cached) * self.input + cached * cached_price
         millionths += usage.completion_tokens * self.output
         return millionths / 1e6
 

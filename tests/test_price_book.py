@@ -186,6 +186,8 @@ def test_cached_and_reasoning_tokens_are_billed_once_i02():
     usage = usage.model_copy(update={"reasoning_tokens": 200})
     prices = Prices(input=2.5, cached=1.25, output=10)
     assert prices.cost_usd(usage) == pytest.approx((86 * 2.5 + 1920 * 1.25 + 300 * 10) / 1e6)
+    more = Usage(prompt_tokens=10, cached_tokens=20)  # a server that counts its blocks
+    assert prices.cost_usd(more) == pytest.approx(10 * 1.25 / 1e6)
 
 
 # --- in roles files ---------------------------------------------------------------------------

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the lines for a workload file."""
+    from agentgym.cli._bill_tables import amount
     from agentgym.cli._inputs import one_endpoint
     from agentgym.clients.chat import ChatClient
     from agentgym.cost.speed import Speed, measure_speed
@@ -79,15 +80,20 @@ def run(args: argparse.Namespace) -> int:
         rate / args.gpus for rate in (speed.prefill_tokens_per_s, speed.decode_tokens_per_s)
     )
     print(
-        f"read    {speed.prefill_tokens_per_s:,.0f} tokens/s, prompts of "
+        f"read    {amount(speed.prefill_tokens_per_s)} tokens/s, prompts of "
         f"{speed.prompt_tokens:,.0f}, {args.concurrency} at once"
     )
     print(
-        f"wrote   {speed.decode_tokens_per_s:,.0f} tokens/s, answers of "
+        f"wrote   {amount(speed.decode_tokens_per_s)} tokens/s, answers of "
         f"{speed.output_tokens:,.0f} ({args.output_tokens} asked for)"
     )
     print(
-        f"plan    agentgym cost plan --prefill-tps {prefill:.0f} --decode-tps {decode:.0f} "
+        f"plan    agentgym cost plan --prefill-tps {_rate(prefill)} --decode-tps {_rate(decode)} "
         f"--gpus {args.gpus}"
     )
     return 0
+
+
+def _rate(value: float) -> str:
+    """A number for a flag: whole where that says enough, and never rounded to zero."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

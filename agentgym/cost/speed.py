@@ -121,7 +121,11 @@ class _Load:
         messages = ({"role": "user", "content": prompt},)
         completion = await self._client.complete(messages, (), sampling)
         usage = completion.usage
-        if usage is None or usage.estimated or not usage.completion_tokens:
+        if (
+            usage is None
+            or usage.estimated
+            or not (usage.prompt_tokens and usage.completion_tokens)
+        ):
             raise EndpointError(
                 "the server doesn't say how many tokens it read and wrote; measure one that does",
                 retryable=False,

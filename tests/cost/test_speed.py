@@ -62,6 +62,7 @@ async def test_cached_tokens_are_not_read():
     ("usage", "attempts", "message"),
     [
         ({"estimated": True}, 1, "doesn't say how many tokens"),
+        ({"prompt_tokens": 0}, 1, "doesn't say how many tokens"),
         ({}, 2, "lower --concurrency"),
         ({"cached_tokens": 6, "prompt_tokens": 10}, 1, "another --seed"),
     ],
