@@ -60,6 +60,8 @@ class RolloutCommand:
         self._roles = Roles()
         self._given_kwargs: dict[str, Any] = {}
         self._canary: Canary | None = None
+        self._done_before = 0
+        """Episodes that need not be played, since a run before has them."""
         self._interrupts = Interrupts(args.on_interrupt)
 
     def run(self) -> int:
@@ -130,9 +132,11 @@ class RolloutCommand:
         except KeyboardInterrupt:
             missing = True
         except BudgetStop as stop:
-            self._report(stop=stop.status)
+            done = stop.status.done + self._done_before
+            status = stop.status.model_copy(update={"done": done})
+            self._report(stop=status)
             how = self._how_to_go_on("and a larger budget")
-            raise BudgetStop(f"{stop}{how}", stop.status) from stop
+            raise BudgetStop(f"{status}{how}", status) from stop
         except RolloutStopped as error:
             self._report_what_there_is()
             how = self._how_to_go_on("--retry-masked")
@@ -196,6 +200,9 @@ class RolloutCommand:
         self._roles = hosted.used.model_copy(update=policy)
         if not (self._args.replay or self._args.service):  # a service has keys of its own
             self._roles.check_keys()
+        if self._limits.budget is not None:
+            filled = self._roles.filled()
+            self._limits.budget.check_prices((*filled.values(), *self._roles.replicas))
 
     def _scripted(self, env: AgentEnv) -> ModelClient | None:
         """The env's own policy, if one was asked for."""
@@ -225,13 +232,15 @@ class RolloutCommand:
                 self._enough = still_needed(self._enough, before, args.samples)
                 if self._enough is None:
                     return []
-        return plan_requests(
+        requests = plan_requests(
             tasks,
             samples=args.samples,
             seed=args.seed,
             done=self._folder.finished(retry_masked=args.retry_masked) if args.resume else (),
             whole_groups=env.scoring.judges_groups,
         )
+        self._done_before = len(tasks) * args.samples - len(requests)
+        return requests
 
     # --- what is kept of it -------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ class Evaluation:
         """Play what is missing; a column that breaks off doesn't hold up the others.
 
         Raises:
-            ConfigError: If a key is missing.
+            ConfigError: If a key is missing, or a price that a budget needs.
             EndpointError: If a model doesn't answer to a first small request; nothing is played.
             BudgetStop: If the budget is used up.
         """
@@ -160,9 +160,9 @@ class Evaluation:
         if not todo:
             return
         self._check_keys()
+        ledger = self._ledger()
         clients = [self._client(column.spec) for column in todo]
         await self._preflight(todo, clients)
-        ledger = self._ledger()
         stages = Stages(self._limits) if self._at_once else None
         (self.out / TRACES).mkdir(parents=True, exist_ok=True)
         self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
@@ -286,6 +286,8 @@ class Evaluation:
             return None
         has_model = any(column.spec.servers for column in self._columns)
         ledger = Ledger(self._limits.budget, free_roles=() if has_model else ("policy",))
+        servers = [server for column in self._columns for server in column.spec.servers]
+        ledger.check_prices((*servers, *self.setting.endpoints.values()))
         for column in self._columns:
             ledger.spent_before(column.usage())
         return ledger

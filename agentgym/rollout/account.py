@@ -23,6 +23,10 @@ from agentgym.types import Usage
 CRUMB = 1e-9
 """Relative: sums of fractions of a cent are not exact."""
 
+PILOT_REQUESTS = 32
+"""So many requests at their most should be there for each episode that begins before it is known
+what one takes; where they aren't, fewer begin at once, lest all are begun and none is finished."""
+
 
 @dataclass(eq=False)
 class Account:
@@ -45,6 +49,8 @@ class Account:
     squares: float = 0.0
     """Sum of their squared deviations."""
     dearest: float = 0.0
+    dearest_request: float = 0.0
+    """The most that one request was held for, or one call was billed."""
 
     @property
     def spent(self) -> float:
@@ -80,6 +86,12 @@ class Account:
         self.mean += before / self.over
         self.squares += before * (amount - self.mean)
         self.dearest = max(self.dearest, amount)
+
+    def room_for_pilots(self, most: int) -> int:
+        """How many episodes of unknown length may try at once; 1 if a few requests are all."""
+        needed = PILOT_REQUESTS * self.dearest_request
+        left = max(0.0, self.limit - self.spent)
+        return most if most * needed <= left else max(1, int(left / needed))
 
     def margin(self, episodes: int) -> float:
         """How much more than their mean so many further episodes may take together."""

@@ -5,7 +5,8 @@ expected to need is there: otherwise many would begin and few be finished. And e
 sets aside the most that it can take: an expectation is no promise, and this one is never overrun.
 
 What an episode needs is learned from those that are over; see `agentgym.rollout.account`. While
-fewer than two are over, a few pilots play, held only by the gate of requests.
+fewer than two are over, a few pilots play, held only by the gate of requests: one until it has
+asked a model something, and then as many as there is ample money for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from agentgym.client import Endpoint
+from agentgym.client import Endpoint, Prices
 from agentgym.clients.waiting import WaitingLine, Wake
 from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded, ConfigError
@@ -26,7 +27,7 @@ from agentgym.rollout.budget import BudgetStatus, CapStatus, RunBudget, Unit, am
 from agentgym.types import Usage
 
 PILOTS = 4
-"""Episodes at once as long as nobody knows what one needs."""
+"""Episodes at once, at most, as long as nobody knows what one needs."""
 REFUSAL = "not sent, since the budget of the run"
 """How the refusal of a request begins."""
 
@@ -95,6 +96,9 @@ class Ledger:
         self._line = WaitingLine[_Request](self._lock, take=self._take, give_back=self._give_back)
         self._tickets = itertools.count()
         self._slips: set[Slip] = set()
+        self._has_asked = False
+        """Whether anything was held for or billed yet, so that a request's size is known."""
+        self._prices: dict[str, Prices] = {}
         self.over = 0
         """Episodes that were played to their end."""
         self._waiting: list[Wake] = []
@@ -113,15 +117,40 @@ class Ledger:
         Raises:
             ConfigError: If one isn't.
         """
-        self.budget.check_prices(each for each in endpoints if each.role not in self._free)
+        known = list(endpoints)
+        self.budget.check_prices(each for each in known if each.role not in self._free)
+        for endpoint in known:
+            if endpoint.prices is not None:
+                before = self._prices.get(endpoint.role, endpoint.prices)
+                self._prices[endpoint.role] = max(before, endpoint.prices, key=_dearness)
+
+    def check_priced(self) -> None:
+        """See that everything so far was billed with a price, where dollars count.
+
+        Raises:
+            ConfigError: If a role was billed whose prices nobody knows.
+        """
+        if self._unpriced:
+            role = min(self._unpriced)
+            raise ConfigError(
+                f"the budget is in dollars, and the {role} was billed without a price, so nobody "
+                "knows when it is used up; give its endpoint prices, or cap tokens"
+            )
 
     # --- what is spent --------------------------------------------------------------------------
 
     def spent_before(self, spent: Mapping[str, Usage]) -> None:
-        """Count what an earlier part of the run has cost, by role."""
+        """Count what an earlier part of the run has cost, by role.
+
+        What it cost in an endpoint that had no prices then is counted at those it has now.
+        """
         with self._lock:
-            for role, usage in spent.items():
-                self.charge(role, usage)
+            for role, used in spent.items():
+                prices = self._prices.get(role) if used.cost_usd is None else None
+                usage = used
+                if prices is not None:
+                    usage = used.model_copy(update={"cost_usd": prices.cost_usd(used)})
+                self._count(role, usage)
                 for account in self._accounts:
                     if account.counts(role):
                         amount = amount_of(usage, account.unit)
@@ -129,6 +158,15 @@ class Ledger:
 
     def charge(self, role: str, usage: Usage) -> None:
         """Count a bill."""
+        with self._lock:
+            self._count(role, usage)
+            if usage.calls:
+                for account in self._counting(role):
+                    each = amount_of(usage, account.unit) / usage.calls
+                    account.dearest_request = max(account.dearest_request, each)
+                self._has_asked_now()
+
+    def _count(self, role: str, usage: Usage) -> None:
         with self._lock:
             before = self.spent_by_role.get(role)
             self.spent_by_role[role] = usage if before is None else before + usage
@@ -189,9 +227,18 @@ class Ledger:
             if account.in_flight and account.exceeds(needed):
                 return False
         for account in accounts:
+            most = request.most[account.unit]
             account.in_flight += 1
-            account.held += request.most[account.unit]
+            account.held += most
+            account.dearest_request = max(account.dearest_request, most)
+        self._has_asked_now()
         return True
+
+    def _has_asked_now(self) -> None:
+        """A first request shows what one takes, and so, how many pilots may play."""
+        if not self._has_asked:
+            self._has_asked = True
+            self._tell()
 
     def _give_back(self, request: _Request) -> None:
         if request.refused_by is not None:
@@ -211,7 +258,7 @@ class Ledger:
         """
         while True:
             with self._lock:
-                self._check_priced()
+                self.check_priced()
                 account = self._lacking()
                 if account is None:
                     slip = Slip(self)
@@ -276,11 +323,17 @@ class Ledger:
         for account in self._accounts:
             # Spent to the last cent is used up: the next request would be refused.
             used_up = account.spent >= account.limit * (1 - CRUMB)
-            if used_up or (account.over < 2 and len(self._slips) >= PILOTS):
+            if used_up or (account.over < 2 and len(self._slips) >= self._pilots(account)):
                 return account
             if account.over and account.exceeds(self._forecast(account, 1)):
                 return account
         return None
+
+    def _pilots(self, account: Account) -> int:
+        """How many episodes may play at once while nobody knows what one takes."""
+        if any(not slip.is_charged_here for slip in self._slips):  # whose requests aren't seen
+            return PILOTS
+        return account.room_for_pilots(PILOTS) if self._has_asked else 1
 
     def _forecast(self, account: Account, more: int) -> float:
         """What is spent when those in flight, and so many more, are over."""
@@ -296,14 +349,6 @@ class Ledger:
 
     def _tightest(self) -> Account:
         return max(self._accounts, key=lambda account: account.spent / account.limit)
-
-    def _check_priced(self) -> None:
-        if self._unpriced:
-            role = min(self._unpriced)
-            raise ConfigError(
-                f"the budget is in dollars, and the {role} was billed without a price, so nobody "
-                "knows when it is used up; give its endpoint prices, or cap tokens"
-            )
 
     def _close(self, slip: Slip, *, teaches: bool) -> None:
         with self._lock:
@@ -337,6 +382,10 @@ class _LedgerMeter(Meter):
     def add(self, role: str, usage: Usage) -> None:
         """Count what a call cost."""
         self._ledger.charge(role, usage)
+
+
+def _dearness(prices: Prices) -> float:
+    return prices.input + prices.output
 
 
 def is_refusal(text: str | None) -> bool:

@@ -260,12 +260,16 @@ class Run:
             yield
 
     def _tell_if_stopped_by_budget(self) -> None:
-        """The end of a run that the budget ended.
+        """The end of a run that the budget ended, or would have, had all prices been known.
 
         Raises:
             BudgetStop: If it did.
+            ConfigError: If a role was billed that has no price, and so may have overrun it.
         """
-        if self._ledger is None or (self._not_run is None and not self._cut):
+        if self._ledger is None:
+            return
+        self._ledger.check_priced()
+        if self._not_run is None and not self._cut:
             return
         status = self._ledger.status(
             done=self._done,

@@ -89,6 +89,9 @@ def test_a_larger_budget_goes_on_where_the_smaller_one_ended(run):
     code, _, err, summary = run("--resume", "--budget-usd", 12.6 * run.cost)
     assert code == EXIT_BUDGET, err
     assert summary["n_scored"] == 12  # what the first part spent is spent
+    stop = summary["budget_stop"]
+    assert (stop["done"], len(stop["not_run"])) == (12, 8)  # of the run, and not of this command
+    assert "12 episodes are done, 8 were not run" in err
     code, _, _, summary = run("--resume", "--budget-usd", 100 * run.cost)
     assert code == 0
     assert (summary["n_scored"], summary["budget_stop"]) == (20, None)
@@ -119,7 +122,7 @@ def test_a_budget_that_is_none(run, flags, complaint):
     assert not run.server.bodies
 
 
-def test_dollars_need_prices(agentgym_command, model_server):
+def test_dollars_need_prices(agentgym_command, model_server, tmp_path):
     """I05: opik#7312. Nothing is asked before that is said."""
     server = model_server(submits)
     code, _, err = agentgym_command(
@@ -129,3 +132,5 @@ def test_dollars_need_prices(agentgym_command, model_server):
     assert code == 1
     assert "the policy 'foo/bar'" in err
     assert "has no prices" in err
+    assert not server.bodies
+    assert not (tmp_path / "x").exists()

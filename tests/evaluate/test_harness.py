@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.client import Completion, SamplingParams
+from agentgym.client import Completion, Prices, SamplingParams
 from agentgym.errors import BudgetStop, ConfigError, TraceError
 from agentgym.evaluate.columns import ColumnSpec, model_column, read_columns, scripted_column
 from agentgym.evaluate.harness import Evaluation, evaluate
@@ -278,6 +278,26 @@ def test_a_budget_is_for_all_columns_and_goes_on_counting(
     rows = [a for column in evaluation.result().columns for a in column.attempts]
     assert 1 <= len(rows) < 10
     assert calls[0] > calls[1] >= calls[2] == 0, calls
+
+
+def test_a_price_that_the_budget_needs_is_missed_before_any_column_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I05: the second column's, which would be found out when the first one is paid for."""
+    columns = [model_column(f"{n}=m@http://127.0.0.1:1/v1", sampling=SamplingParams())
+               for n in ("one", "two")]  # fmt: skip
+    paid = columns[0].servers[0].model_copy(update={"prices": Prices(input=1, output=1)})
+    columns[0] = columns[0].model_copy(update={"servers": (paid,)})
+    asked = []
+
+    async def ask(client: Any, *_: Any) -> None:
+        asked.append(client)
+
+    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", ask)
+    limits = Limits(budget=RunBudget(usd=1.0))
+    with pytest.raises(ConfigError, match="'m' at http://127.0.0.1:1/v1 has no prices"):
+        evaluate(Evaluation(setting(), columns, out=tmp_path, limits=limits))
+    assert asked == []
 
 
 def test_a_policy_that_hacks_the_reward_has_a_low_external_score(tmp_path: Path) -> None:

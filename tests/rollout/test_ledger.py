@@ -251,6 +251,27 @@ async def test_a_role_that_is_billed_without_a_price_stops_the_run():
         await read(runs, singles(20))
 
 
+async def test_a_run_of_pilots_only_is_told_of_a_missing_price_too():
+    """I05: all had begun when the first bill came."""
+
+    async def judge(_: Any) -> None:
+        charge("judge", Usage(prompt_tokens=5))
+
+    runs = engine(ScriptedClient([SUBMIT], repeat=True), env=Maker(judge=JudgeOf(judge)), usd=1.0)
+    with pytest.raises(ConfigError, match="the judge was billed without a price"):
+        await read(runs, singles(1))
+
+
+def test_what_was_spent_before_there_was_a_price_counts_at_the_one_there_is():
+    ledger = Ledger(RunBudget(usd=1.0))
+    replicas = (Prices(input=1, output=1), Prices(input=2, output=5), Prices(input=1, output=2))
+    for prices in replicas:
+        ledger.check_prices([Endpoint(base_url="http://test/v1", model="m", prices=prices)])
+    ledger.spent_before({"policy": Usage(prompt_tokens=100_000, completion_tokens=20_000)})
+    ledger.check_priced()
+    assert ledger.caps()[0].spent == pytest.approx(0.3)
+
+
 # --- the gates --------------------------------------------------------------------------------
 
 
@@ -261,6 +282,31 @@ class JudgeOf:
     async def score(self, episode: Any) -> Score:
         await self.hook(episode)
         return Score(total=1.0)
+
+
+async def test_a_small_budget_finishes_one_episode_rather_than_begin_four():
+    """Nobody knows yet what one takes; four at once would have been cut off, all of them."""
+    client = PayingClient(lambda *_: [0.01])
+    client.turns = lambda session: 9
+    traces, stop = await stopped(engine(client, usd=0.13), singles(20))
+    assert [trace.scored for trace in traces] == [True]
+    assert (stop.status.cut, len(stop.status.not_run)) == ((), 19)
+
+
+async def test_an_ample_budget_sends_four_pilots_as_soon_as_a_request_was_seen():
+    ledger = Ledger(RunBudget(usd=1.5))
+    assert await ledger.admit() is not None
+    second = asyncio.create_task(ledger.admit())
+    await asyncio.sleep(0)
+    assert not second.done()
+    await ledger.hold("policy", tokens=1, usd=0.01)
+    assert await second is not None
+    assert await ledger.admit() is not None
+    assert await ledger.admit() is not None
+    fifth = asyncio.create_task(ledger.admit())
+    await asyncio.sleep(0)
+    assert not fifth.done()
+    fifth.cancel()
 
 
 async def test_an_episode_that_outgrows_its_forecast_is_cut_off_and_marked():
