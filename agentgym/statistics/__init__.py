@@ -7,6 +7,7 @@ one formula and one interval. Each formula names its source.
 from agentgym.statistics.agreement import Correlation, cohen_kappa, correlation, pooled_spread
 from agentgym.statistics.distributions import Z_95, normal_quantile, t_p_value, t_quantile
 from agentgym.statistics.means import (
+    MAX_UNSCORED,
     Estimate,
     Proportion,
     bounded_estimate,
@@ -23,8 +24,10 @@ from agentgym.statistics.paired import (
 )
 from agentgym.statistics.passes import pass_at_k, pass_hat_k
 from agentgym.statistics.power import (
+    FEW_TASKS,
     Spread,
     detectable_difference,
+    fewest_tasks,
     spread_of,
     spread_of_success,
     tasks_needed,
@@ -32,6 +35,8 @@ from agentgym.statistics.power import (
 )
 
 __all__ = [
+    "FEW_TASKS",
+    "MAX_UNSCORED",
     "Z_95",
     "Correlation",
     "Difference",
@@ -43,6 +48,7 @@ __all__ = [
     "cohen_kappa",
     "correlation",
     "detectable_difference",
+    "fewest_tasks",
     "holm_adjusted",
     "mean_estimate",
     "normal_quantile",

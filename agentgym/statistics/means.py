@@ -17,6 +17,10 @@ from agentgym.errors import ConfigError
 from agentgym.statistics.distributions import Z_95, normal_quantile, t_quantile
 from agentgym.types import Finite, Record
 
+MAX_UNSCORED = 0.05
+"""Share of the episodes without a score up to which one figure may stand for all of them. More than
+that is seldom a random part, so both denominators have to be read."""
+
 
 class Estimate(Record):
     """A mean with its interval."""
@@ -111,8 +115,10 @@ def clustered_stderr(values: Sequence[float], clusters: Sequence[Hashable]) -> f
     count = len(sums)
     if count < 2:
         return None
-    variance = sum(s * s for s in sums.values()) * count / (count - 1)
-    return math.sqrt(variance) / len(values)
+    scatter = math.sqrt(sum(s * s for s in sums.values()) * count / (count - 1))
+    # Equal values differ from their mean by its last bits, and that is no scatter.
+    noise = 1e-12 * math.fsum(map(abs, values))
+    return scatter / len(values) if scatter > noise else 0.0
 
 
 def mean_estimate(
@@ -164,13 +170,15 @@ def bounded_estimate(
     values: Sequence[float],
     clusters: Sequence[Hashable],
     *,
-    most: float,
+    most: int,
     level: float = 0.95,
 ) -> Estimate:
     """A mean of values in [0, 1] and Wilson's interval, which stays there and open at the ends.
 
     Wilson's formula counts independent draws, so it gets their effective number: as many as would
     have the clustered standard error, or one per task where all values agree and that error is 0.
+    A standard error from few tasks is itself uncertain, however many attempts they had: the number
+    shrinks by (t_{most-1} / t_{tasks-1})², the squared ratio of Student's quantiles.
 
     Args:
         values: Shape `(n,)`, at least one, each from 0 to 1.
@@ -187,6 +195,8 @@ def bounded_estimate(
     plain = mean_estimate(values, clusters, level=level)
     share, n = plain.mean, float(plain.n_clusters)
     if plain.n_clusters > 1 and plain.stderr > 0:
-        n = min(share * (1 - share) / plain.stderr**2, float(most))
+        few = t_quantile(plain.n_clusters - 1, 1 - level)
+        trust = (t_quantile(max(most - 1, 1), 1 - level) / few) ** 2
+        n = min(share * (1 - share) / plain.stderr**2 * trust, float(most))
     low, high = wilson_interval(share * n, n, z=normal_quantile(level))
     return plain.model_copy(update={"low": max(0.0, low), "high": min(1.0, high)})

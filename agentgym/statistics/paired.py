@@ -77,8 +77,8 @@ def paired_difference(
 
     d = mean_t (b̄_t - ā_t), with the t interval of those differences and T-1 degrees of freedom.
     Where all differences are equal their scatter says nothing; the interval is then what is left
-    possible for tasks not seen: that of 0 hits in T, times the largest difference there can be. No
-    interval reaches beyond that.
+    possible for tasks not seen: as many as 0 hits in T allow may be as far off as there can be, the
+    largest difference up or down. No interval reaches beyond that.
 
     Args:
         a: Task to its values, one per scored attempt; tasks without any are no tasks.
@@ -98,8 +98,9 @@ def paired_difference(
     p_value = None
     if len(moves) > 1 and found.stderr < 1e-12:
         doubt = wilson_interval(0, len(moves), z=normal_quantile(level))[1]
-        half = math.inf if largest is None else largest * doubt
-        low, high = found.mean - half, found.mean + half
+        most = math.inf if largest is None else largest
+        low = found.mean - doubt * (most + found.mean)
+        high = found.mean + doubt * (most - found.mean)
     elif len(moves) > 1:
         p_value = t_p_value(abs(found.mean) / found.stderr, len(moves) - 1)
     if largest is not None and len(moves) > 1:

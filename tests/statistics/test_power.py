@@ -11,6 +11,8 @@ from agentgym.errors import ConfigError
 from agentgym.statistics import (
     Spread,
     detectable_difference,
+    fewest_tasks,
+    paired_difference,
     spread_of,
     spread_of_success,
     t_quantile,
@@ -37,7 +39,7 @@ def test_what_is_needed_is_just_what_detects(difference, between, power):
     spread = Spread(between=between)
     tasks = tasks_needed(difference, spread=spread, power=power)
     assert detectable_difference(tasks, spread=spread, power=power) <= difference * (1 + 1e-9)
-    if tasks > 2:
+    if tasks > 6:
         assert detectable_difference(tasks - 1, spread=spread, power=power) > difference
 
 
@@ -118,6 +120,19 @@ def test_no_scatter_at_all_is_nothing_to_plan_with():
     assert tasks_needed(0.1, spread=spread_of_success(0, between=0, correlation=0, difference=0.1))
 
 
+def test_never_fewer_tasks_than_could_show_anything():
+    """Five tasks that all differ have an exact p-value of 2/32, six of 2/64."""
+    assert fewest_tasks() == 6
+    assert tasks_needed(1.0, spread=Spread(between=0.001)) == 6
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99, 0.999):
+        tasks = fewest_tasks(level)
+        for count, shown in ((tasks, True), (tasks - 1, False)):
+            a, b = ({t: [x] for t in range(count)} for x in (0.0, 1.0))
+            assert (count > 1 and paired_difference(a, b).p < 1 - level) == shown
+    with pytest.raises(ConfigError, match="level must be"):
+        fewest_tasks(1.0)
+
+
 def test_ranges():
     with pytest.raises(ConfigError, match=r"from 0 to p\(1-p\) = 0.25, got 0.3"):
         spread_of_success(0.5, between=0.3, correlation=0.0)
@@ -125,7 +140,7 @@ def test_ranges():
         spread_of_success(0.9, between=0.0, correlation=0.0, difference=0.2)
     with pytest.raises(ConfigError, match="correlation"):
         spread_of_success(0.5, between=0.1, correlation=2.0)
-    with pytest.raises(ConfigError, match="at least 2 tasks"):
-        detectable_difference(1, spread=Spread(between=0.1))
+    with pytest.raises(ConfigError, match="at least 6 tasks to show any difference, got 5"):
+        detectable_difference(5, spread=Spread(between=0.1))
     with pytest.raises(ConfigError, match="compare at least two"):
         spread_of({"x": [1.0]}, {"x": [0.0]})
