@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym.statistics import t_quantile
+from agentgym.statistics import t_quantile, wilson_interval
 from agentgym.train.monitors.evidence import (
     LEVEL,
     NOTHING,
@@ -91,5 +91,18 @@ def test_gain_is_paired_by_task() -> None:
     # a: 0.5 -> 1, b: 0 -> 0, c only once. Moves 0.5 and 0: mean 0.25, standard error 0.25.
     found = gain(score(0, a=(1, 2), b=(0, 2), c=(2, 2)), score(9, a=(2, 2), b=(0, 1), d=(1, 1)))
     assert (found.mean, found.n) == (0.25, 2)
-    assert found.high == pytest.approx(0.25 + 0.25 * t_quantile(1, LEVEL))
+    assert (found.low, found.high) == (-1.0, 1.0)  # 59 either way, and there is no more than 1
+    # 40 tasks, of which 20 move by a half: standard error 0.25·sqrt(40/39)/sqrt(40).
+    before = {f"t{i}": (i % 2, 2) for i in range(40)}
+    after = {f"t{i}": (1, 2) for i in range(40)}
+    found = gain(score(0, **before), score(9, **after))
+    half = t_quantile(39, LEVEL) * 0.25 / math.sqrt(39)
+    assert (found.low, found.high) == pytest.approx((0.25 - half, 0.25 + half))
     assert gain(score(0, a=(1, 1)), score(9, a=(1, 1))) == NOTHING
+
+
+def test_no_move_in_any_task_leaves_what_tasks_not_seen_may_do() -> None:
+    tasks = {f"t{i}": (1, 2) for i in range(10)}
+    found = gain(score(0, **tasks), score(9, **tasks))
+    assert found.high == pytest.approx(wilson_interval(0, 10, z=3)[1])
+    assert found.low == -found.high

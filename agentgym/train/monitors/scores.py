@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from agentgym.statistics import t_quantile
+from agentgym.statistics import paired_difference
 from agentgym.train.monitors.evidence import LEVEL, NOTHING, Interval
 from agentgym.train.monitors.json_lines import read_json_lines
 from agentgym.types import Finite, Record
@@ -33,6 +31,9 @@ class HeldOutScore(Record):
     """Episodes without a score, not in any figure."""
     reward: Finite
     """Mean reward of the same episodes, for comparison."""
+    reward_low: Finite | None = None
+    """Lower end of its 95 % interval, clustered by task; None in files of before it was kept."""
+    reward_high: Finite | None = None
     turns: Finite
     truncated: Finite
     malformed: Finite
@@ -53,28 +54,24 @@ class HeldOutScore(Record):
         )
 
 
-def gain(before: HeldOutScore, after: HeldOutScore) -> Interval:
+def gain(before: HeldOutScore, after: HeldOutScore, *, level: float = LEVEL) -> Interval:
     """How far success moved on the tasks that both evaluations scored, and how sure that is.
 
-    mean_t (s'_t - s_t) ± t·s/√n over tasks: paired, so that tasks' own difficulty drops out.
+    The paired difference that `agentgym eval compare` has, at the level of the alarms.
 
-    Source: Miller, Adding Error Bars to Evals, arXiv:2411.00640, section 4.
+    Args:
+        before: An evaluation.
+        after: Another.
+        level: Chance that the interval leaves out the move.
     """
-    common = [t for t, (_, n) in before.tasks.items() if n and after.tasks.get(t, (0, 0))[1]]
-    n = len(common)
-    if n < 2:
+    shares = [
+        {task: [solved / scored] for task, (solved, scored) in each.tasks.items() if scored}
+        for each in (before, after)
+    ]
+    if len(shares[0].keys() & shares[1].keys()) < 2:
         return NOTHING
-    moves = [_share(after.tasks, task) - _share(before.tasks, task) for task in common]
-    mean = math.fsum(moves) / n
-    stderr = math.sqrt(math.fsum((m - mean) ** 2 for m in moves) / (n - 1) / n)
-    # With no task moved at all there is still the doubt of one that might.
-    half = max(t_quantile(n - 1, LEVEL) * stderr, 1 / n)
-    return Interval(mean, mean - half, mean + half, n)
-
-
-def _share(tasks: Mapping[str, tuple[int, int]], task: str) -> float:
-    solved, scored = tasks[task]
-    return solved / scored
+    found = paired_difference(*shares, level=1 - level)
+    return Interval(found.mean, found.low, found.high, found.n_tasks)
 
 
 def read_scores(path: Path) -> list[HeldOutScore]:
