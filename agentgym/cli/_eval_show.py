@@ -1,7 +1,7 @@
 r"""Show an evaluation's figures, with intervals and both denominators.
 
-Where more than 5 % of a system's episodes have no score, its success has no single figure:
---accuracy then exits with 1 and says why.
+Where more than 5 % of a system's episodes have no score, or were not played, its success has no
+single figure: --accuracy then exits with 1 and says why.
 
 Examples:
   agentgym eval show runs/x/result.json
@@ -37,9 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, work out, print."""
     from agentgym.cli._result_tables import print_tables
+    from agentgym.errors import DataError
     from agentgym.evaluate.figures import figures_of
     from agentgym.evaluate.result import read_result
     from agentgym.evaluate.tables import errors_table, tables_of, warnings_of
+    from agentgym.types import printable
 
     result = read_result(args.result)
     figures = figures_of(result, ks=args.k)
@@ -49,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
         print(figures.model_dump_json(indent=2))
     elif args.accuracy:
         # All of them before the first is printed: one that is refused must not hide in the others.
-        lines = [f"{column.name}\t{column.accuracy():.4f}" for column in figures.columns]
+        lines = [f"{printable(c.name)}\t{c.accuracy():.4f}" for c in figures.columns]
+        if figures.without_episodes:
+            names = ", ".join(map(printable, figures.without_episodes))
+            raise DataError(f"no episode was played by {names}")
         print("\n".join(lines))
     else:
         warnings = [f"! {warning}" for warning in warnings_of(figures)]

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentgym.statistics import MAX_UNSCORED
 from agentgym.types import Usage
 
 if TYPE_CHECKING:
     from agentgym.rollout.summary import Mean, Rate, Summary
-
-
-FEW_FAILURES = 0.05
-"""Share of episodes without a score up to which a figure over the scored ones may stand first."""
 
 
 def summary_table(summary: Summary) -> str:
@@ -91,7 +88,7 @@ def _mean(mean: Mean, *, digits: int = 4) -> str:
 
 def _over(summary: Summary) -> str:
     """What a mean leaves out, where that is much."""
-    if summary.reward.mean is None or summary.failed_share <= FEW_FAILURES:
+    if summary.reward.mean is None or summary.failed_share <= MAX_UNSCORED:
         return ""
     return (
         f" over {summary.n_scored} of {summary.n_total} only: {summary.n_failed} have no score; "
@@ -115,7 +112,7 @@ def _stages(summary: Summary) -> str:
 def _rate(rate: Rate) -> str:
     if rate.of_scored is None or rate.of_total is None:
         return "- (nothing scored)"
-    if rate.n_total - rate.n_scored > FEW_FAILURES * rate.n_total:
+    if rate.n_total - rate.n_scored > MAX_UNSCORED * rate.n_total:
         return (
             f"{rate.of_total:.1%} of all {rate.n_total}, {rate.of_scored:.1%} of the "
             f"{rate.n_scored} scored ({rate.count})"

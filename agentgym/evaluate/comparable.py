@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from agentgym.evaluate.figures import MAX_UNSCORED
 from agentgym.evaluate.result import Column, EvaluationResult
+from agentgym.statistics import MAX_UNSCORED
 from agentgym.types import Record
 
 Grade: TypeAlias = Literal["blocks", "confounds", "notes"]

@@ -20,10 +20,11 @@ from agentgym.statistics import (
     Difference,
     Estimate,
     Spread,
+    bounded_estimate,
     detectable_difference,
+    fewest_tasks,
     holm_adjusted,
     paired_difference,
-    share_estimate,
     tasks_needed,
 )
 from agentgym.types import Record
@@ -48,7 +49,8 @@ class Comparison(Record):
     unscored: tuple[str, ...] = ()
     """Common tasks in which one side has no scored episode; only in `success_of_all`."""
     success_a: Estimate | None = None
-    """Success of `a` over its scored episodes of the common tasks."""
+    """Success of `a` on the tasks with scored episodes on both sides, every task counting the same;
+    that of `b` less this is the difference."""
     success_b: Estimate | None = None
     success: Difference | None = None
     """Success of `b` minus success of `a` over scored episodes; None where they can't be
@@ -62,9 +64,10 @@ class Comparison(Record):
     """The p-value of `success` as it holds for all comparisons made together (Holm)."""
     tasks_needed: int | None = None
     """Tasks that would show a true difference as large as the one seen in four of five evaluations,
-    with the samples there are; None where none was seen."""
+    with the samples there are; None where none was seen. Too few where it is below `FEW_TASKS`."""
     detectable: float | None = None
-    """The smallest true difference that the common tasks show in four of five evaluations."""
+    """The smallest true difference that the common tasks show in four of five evaluations; None
+    where even the largest there can be is not."""
 
     @property
     def blocked(self) -> bool:
@@ -140,13 +143,12 @@ def _figures(mine: _ByTask, other: _ByTask) -> dict[str, object]:
         return float(attempt.completed) if attempt.scored else None
 
     success = _difference(mine, other, solved)
-    unscored = [
-        task for task in mine if not any(_scored(mine[task])) or not any(_scored(other[task]))
-    ]
+    both = [task for task in mine if any(_scored(mine[task])) and any(_scored(other[task]))]
+    scored = set(both)
     return {
-        "unscored": tuple(unscored),
-        "success_a": _success(mine),
-        "success_b": _success(other),
+        "unscored": tuple(task for task in mine if task not in scored),
+        "success_a": _success(mine, both),
+        "success_b": _success(other, both),
         "success": success,
         "success_of_all": _difference(mine, other, lambda a: float(a.correct is True)),
         "completion": _difference(mine, other, completed),
@@ -159,11 +161,12 @@ def _scored(attempts: Sequence[Attempt]) -> list[bool]:
     return [attempt.scored for attempt in attempts]
 
 
-def _success(tasks: _ByTask) -> Estimate | None:
-    scored = [attempt for each in tasks.values() for attempt in each if attempt.scored]
-    if not scored:
+def _success(attempts: _ByTask, tasks: Sequence[str]) -> Estimate | None:
+    if not tasks:
         return None
-    return share_estimate([a.correct is True for a in scored], [a.task_id for a in scored])
+    scored = [[a.correct is True for a in attempts[task] if a.scored] for task in tasks]
+    shares = [sum(hits) / len(hits) for hits in scored]
+    return bounded_estimate(shares, tasks, most=sum(map(len, scored)))
 
 
 def _difference(
@@ -186,7 +189,10 @@ def _power(success: Difference) -> dict[str, object]:
     if success.n_tasks < 2 or success.stderr < 1e-12:
         return {}
     spread = Spread(between=success.stderr**2 * success.n_tasks)
-    found: dict[str, object] = {"detectable": detectable_difference(success.n_tasks, spread=spread)}
+    found: dict[str, object] = {}
+    if success.n_tasks >= fewest_tasks():
+        least = detectable_difference(success.n_tasks, spread=spread)
+        found["detectable"] = least if least <= 1 else None
     if not math.isclose(success.mean, 0, abs_tol=1e-9):
         with contextlib.suppress(ConfigError):  # more than anybody plays
             found["tasks_needed"] = tasks_needed(success.mean, spread=spread)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentgym.evaluate.compare import Comparison
 from agentgym.evaluate.tables import Table, percent
-from agentgym.statistics import Difference
+from agentgym.statistics import FEW_TASKS, Difference, fewest_tasks
 from agentgym.types import printable
 
 
@@ -113,10 +113,15 @@ def _evidence(comparison: Comparison) -> list[str]:
             f"with these tasks and samples, four of five evaluations would show a true difference "
             f"of {100 * comparison.detectable:.1f} points"
         )
+    elif success.n_tasks < fewest_tasks():
+        lines.append(f"fewer than {fewest_tasks()} tasks can't show any difference")
+    elif success.stderr > 1e-12:
+        lines.append("with these tasks and samples not even the largest difference would be shown")
     if comparison.tasks_needed is not None:
         lines.append(
             f"if the true difference is the one seen, {comparison.tasks_needed:,} tasks would show "
             "it in four of five evaluations"
+            + ("; of so few, take that as the least" if comparison.tasks_needed < FEW_TASKS else "")
         )
     return lines
 

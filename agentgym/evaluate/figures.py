@@ -18,6 +18,7 @@ from pydantic import Field
 from agentgym.errors import ConfigError, DataError
 from agentgym.evaluate.result import Attempt, Column, ColumnKind, EvaluationResult
 from agentgym.statistics import (
+    MAX_UNSCORED,
     Estimate,
     bounded_estimate,
     mean_estimate,
@@ -27,8 +28,6 @@ from agentgym.statistics import (
 )
 from agentgym.types import Finite, Record, Usage
 
-MAX_UNSCORED = 0.05
-"""Share of the episodes without a score up to which one accuracy may stand for the system."""
 _TURN_BINS = 8
 _REASONS = 5
 
@@ -53,11 +52,14 @@ class Passes(Record):
     """pass@k over the tasks with k scored attempts; None where there are none."""
     hat: Estimate | None
     """pass^k over the same tasks."""
-    at_of_all: Estimate
-    """pass@k where an attempt without a score counts as wrong."""
-    hat_of_all: Estimate
+    at_of_all: Estimate | None
+    """pass@k over the tasks with k attempts, of which one without a score counts as wrong; None
+    where no task was attempted k times."""
+    hat_of_all: Estimate | None
     n_left_out: int
     """Tasks with attempts, of which fewer than k have a score."""
+    n_not_played: int
+    """Tasks with attempts, but fewer than k: they are in no figure."""
 
 
 class TurnBin(Record):
@@ -118,12 +120,14 @@ class ColumnFigures(Record):
     usage: dict[str, Usage]
     """Tokens and dollars by role, over all episodes, those without a score included."""
     cost_usd: float | None
-    """US dollars; None where a role that was used has no price."""
+    """US dollars; None where a role that was used has no price, or nobody counted a model's
+    tokens."""
     cost_per_solved_usd: float | None
     """All that was spent, over the episodes that were solved; None with an unknown price or where
     none was solved."""
-    seconds: Finite
-    """Over all episodes; waiting in a queue is not counted."""
+    seconds: Finite | None
+    """Over all episodes; waiting in a queue is not counted. None where no episode says how long it
+    took."""
     seconds_per_solved: float | None
     """All seconds over the episodes that were solved; None where none was."""
     median_seconds: float | None
@@ -145,7 +149,13 @@ class ColumnFigures(Record):
     def why_no_accuracy(self) -> str | None:
         """Why no single figure stands for the system; None where one does."""
         if self.n_total and self.n_errors <= MAX_UNSCORED * self.n_total:
-            return None
+            if self.n_missing <= MAX_UNSCORED * self.n_planned:
+                return None
+            return (
+                f"{self.name}: only {self.n_total} of {self.n_planned} episodes were played, and "
+                f"what was played first is seldom a random part: {self.success.of_all.mean:.1%} "
+                "is of these alone; the same `agentgym eval run` plays the others"
+            )
         if not self.n_scored:
             return f"{self.name}: none of {self.n_total} episodes has a score"
         classes = ", ".join(f"{name} {count}" for name, count in sorted(self.errors.items()))
@@ -162,7 +172,8 @@ class ColumnFigures(Record):
         """Success as a single number.
 
         Raises:
-            DataError: If too many episodes have no score for one to say anything.
+            DataError: If too many episodes have no score, or were not played, for one to say
+                anything.
         """
         if self.why_no_accuracy is not None:
             raise DataError(self.why_no_accuracy)
@@ -178,6 +189,9 @@ class EvaluationFigures(Record):
     n_tasks: int
     samples: int
     columns: tuple[ColumnFigures, ...]
+    """The systems that have episodes."""
+    without_episodes: tuple[str, ...] = ()
+    """The systems that have none, and so no figures."""
 
 
 def figures_of(result: EvaluationResult, *, ks: Sequence[int] | None = None) -> EvaluationFigures:
@@ -209,6 +223,7 @@ def figures_of(result: EvaluationResult, *, ks: Sequence[int] | None = None) -> 
         n_tasks=len(result.tasks),
         samples=most,
         columns=tuple(_column_figures(result, column, chosen, bins) for column in columns),
+        without_episodes=tuple(c.name for c in result.columns if not c.attempts),
     )
 
 
@@ -246,10 +261,11 @@ def _column_figures(
     broken = [attempt for attempt in attempts if not attempt.scored]
     usage = _usage(attempts)
     success = share_of(attempts, solved)
-    spent = [attempt.cost_usd for attempt in attempts]
+    spent = [_cost(column, attempt) for attempt in attempts]
     cost = None if None in spent else math.fsum(c for c in spent if c is not None)
-    seconds = math.fsum(attempt.seconds for attempt in attempts)
-    took = [attempt.seconds for attempt in scored]
+    # No episode takes no time at all: where all say 0, whoever wrote the rows didn't time them.
+    seconds = math.fsum(attempt.seconds for attempt in attempts) or None
+    took = [attempt.seconds for attempt in scored] if seconds else []
     reasons = Counter(attempt.error or "no reason given" for attempt in broken)
     return ColumnFigures(
         name=column.name,
@@ -278,10 +294,18 @@ def _column_figures(
         cost_usd=cost,
         cost_per_solved_usd=None if cost is None or not success.count else cost / success.count,
         seconds=seconds,
-        seconds_per_solved=seconds / success.count if success.count else None,
+        seconds_per_solved=seconds / success.count if seconds and success.count else None,
         median_seconds=float(np.median(took)) if took else None,
         p95_seconds=float(np.quantile(took, 0.95, method="higher")) if took else None,
     )
+
+
+def _cost(column: Column, attempt: Attempt) -> float | None:
+    """Dollars of an episode; a model that was asked and says no tokens was not free."""
+    untold = all(usage.is_nothing for usage in attempt.usage.values())
+    if column.kind != "scripted" and untold and (attempt.scored or attempt.turns):
+        return None
+    return attempt.cost_usd
 
 
 def _default_ks(samples: int) -> list[int]:
@@ -310,16 +334,16 @@ def _passes(attempts: Sequence[Attempt], k: int) -> Passes:
         scored[attempt.task_id] += attempt.scored
         right[attempt.task_id] += solved(attempt)
     of_scored = [(scored[task], right[task]) for task in played]
-    # An attempt that was not played is wrong, too, or k attempts would not be had everywhere.
-    of_all = [(max(n, k), right[task]) for task, n in played.items()]
-    has_any = any(n >= k for n, _ in of_scored)
+    of_all = [(n, right[task]) for task, n in played.items()]
+    has_scored, has_any = (any(n >= k for n, _ in counts) for counts in (of_scored, of_all))
     return Passes(
         k=k,
-        at=pass_at_k(of_scored, k) if has_any else None,
-        hat=pass_hat_k(of_scored, k) if has_any else None,
-        at_of_all=pass_at_k(of_all, k),
-        hat_of_all=pass_hat_k(of_all, k),
+        at=pass_at_k(of_scored, k) if has_scored else None,
+        hat=pass_hat_k(of_scored, k) if has_scored else None,
+        at_of_all=pass_at_k(of_all, k) if has_any else None,
+        hat_of_all=pass_hat_k(of_all, k) if has_any else None,
         n_left_out=sum(n < k for n, _ in of_scored),
+        n_not_played=sum(n < k for n, _ in of_all),
     )
 
 

@@ -17,6 +17,7 @@ from agentgym.errors import ConfigError
 from agentgym.evaluate.comparable import System, common_tasks
 from agentgym.evaluate.tables import Table
 from agentgym.statistics import (
+    FEW_TASKS,
     Spread,
     detectable_difference,
     spread_of,
@@ -48,7 +49,9 @@ class PowerRow(Record):
     assumption: str
     """What the scatter of the difference was taken to be."""
     samples: int
-    difference: float
+    difference: float | None
+    """Where it is the answer, of a second system that is better; None where there is no room for
+    one so large."""
     tasks: int
 
 
@@ -66,6 +69,8 @@ class _Scatter(NamedTuple):
 
     assumption: str
     spread: Callable[[float], Spread]
+    room: float
+    """The largest difference there can be."""
 
 
 def power_of_systems(systems: Sequence[System], question: Question) -> PowerReport:
@@ -87,7 +92,7 @@ def power_of_systems(systems: Sequence[System], question: Question) -> PowerRepo
         a, b = ({t: v for t, v in each.items() if t in same} for each in (first, *others))
         measured = spread_of(a, b)
         return _report(
-            [_Scatter("as measured", lambda _difference: measured)],
+            [_Scatter("as measured", lambda _difference: measured, 1.0)],
             f"{systems[1].label} and {systems[0].label}, {len(same)} common tasks",
             question,
         )
@@ -96,6 +101,9 @@ def power_of_systems(systems: Sequence[System], question: Question) -> PowerRepo
         raise ConfigError(f"no episode of {systems[0].label} has a score")
     success = sum(values) / len(values)
     between = variance_between(first)
+    if between is not None:
+        # The estimate over a few tasks may be above what any tasks can have.
+        between = min(between, success * (1 - success))
     where = f"{systems[0].label}: success {success:.1%} over {len(first)} tasks"
     return _report(_bounds(success, between), where, question)
 
@@ -124,7 +132,8 @@ def power_table(report: PowerReport) -> Table:
     by_difference = bool(report.question.differences)
     rows = []
     for row in report.rows:
-        difference, tasks = f"{100 * row.difference:.1f} points", f"{row.tasks:,}"
+        difference = "none" if row.difference is None else f"{100 * row.difference:.1f} points"
+        tasks = f"{row.tasks:,}"
         asked, answer = (difference, tasks) if by_difference else (tasks, difference)
         rows.append((row.assumption, f"{row.samples}", asked, answer))
     asked_for, answered = "difference", "tasks needed"
@@ -154,31 +163,70 @@ def _bounds(success: float, between: float | None) -> list[_Scatter]:
 
         return spread
 
-    unrelated = _Scatter("most: unrelated difficulties", scatter(0.0))
+    room = 1 - success
+    unrelated = _Scatter("most: unrelated difficulties", scatter(0.0), room)
     if between is None:
         return [unrelated]
-    return [_Scatter("least: same tasks hard for both", scatter(1.0)), unrelated]
+    return [_Scatter("least: same tasks hard for both", scatter(1.0), room), unrelated]
+
+
+def _least_shown(scatter: _Scatter, n_tasks: int, samples: int, question: Question) -> float | None:
+    """The least difference that so many tasks show; the scatter depends on it, so it is searched.
+
+    Systems that differ much scatter otherwise than ones that don't: of 5 % and 5 %, a difference
+    has half the variance that it has of 5 % and 22 %.
+    """
+
+    def is_shown(difference: float) -> bool:
+        return difference >= detectable_difference(
+            n_tasks,
+            spread=scatter.spread(difference),
+            samples=samples,
+            power=question.power,
+            level=question.level,
+        )
+
+    # Just below all of it: a rate of exactly 1 has no scatter.
+    low, high = 0.0, scatter.room * (1 - 1e-9)
+    if high <= 0 or not is_shown(high):
+        return None
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_shown(middle) else (middle, high)
+    return high
 
 
 def _report(scatters: Sequence[_Scatter], rests_on: str, question: Question) -> PowerReport:
-    chances = {"power": question.power, "level": question.level}
-    rows = []
+    rows: list[tuple[str, int, float | None, int]] = []
     for scatter in scatters:
         for k in question.samples:
             for d in question.differences:
-                tasks = tasks_needed(d, spread=scatter.spread(d), samples=k, **chances)
+                tasks = tasks_needed(
+                    d,
+                    spread=scatter.spread(d),
+                    samples=k,
+                    power=question.power,
+                    level=question.level,
+                )
                 rows.append((scatter.assumption, k, d, tasks))
-            for n in question.tasks:
-                # The scatter at no difference: what is asked for is not known yet, and small.
-                spread = scatter.spread(0.0)
-                d = detectable_difference(n, spread=spread, samples=k, **chances)
-                rows.append((scatter.assumption, k, d, n))
+            rows += [
+                (scatter.assumption, k, _least_shown(scatter, n, k, question), n)
+                for n in question.tasks
+            ]
     caveats = []
     if len(scatters) == 1 and scatters[0].assumption != "as measured":
         caveats.append(
             "how much the tasks' own difficulty varies is not known (one attempt per task, or no "
-            "--between), so only the upper bound is given: it takes no more tasks than this"
+            "--between), so only the upper bound is given: it takes no more tasks than this, "
+            "unless one system finds hard what the other finds easy"
         )
+    if any(difference is not None and tasks < FEW_TASKS for *_, difference, tasks in rows):
+        caveats.append(
+            f"under {FEW_TASKS} tasks the chance is less than that: where few tasks differ, "
+            "`agentgym eval compare` asks an exact test as well; take the numbers as the least"
+        )
+    if any(difference is None for *_, difference, _ in rows):
+        caveats.append("none: no difference that a better system can have is large enough")
     return PowerReport(
         rests_on=rests_on,
         question=question,

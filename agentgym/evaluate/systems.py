@@ -37,6 +37,8 @@ def systems_of(names: Sequence[str]) -> list[System]:
         if not wanted:
             known = [c.name for c in result.columns]
             raise ConfigError(f"{path}: {unknown_name('column', column, known)}")
+        if column and not wanted[0].attempts:
+            raise ConfigError(f"{path}: no episode of {column!r} was played")
         found += [(path, result, each) for each in wanted if each.attempts]
     twice = Counter((path.resolve(), column.name) for path, _, column in found)
     (path, column), count = twice.most_common(1)[0]
@@ -51,9 +53,14 @@ def systems_of(names: Sequence[str]) -> list[System]:
 
 
 def _split(name: str) -> tuple[Path, str]:
-    path, colon, column = name.rpartition(":")
-    if not colon or Path(name).exists():
-        path, column = name, ""
+    """The file and the column, which may have colons of their own: `x/result.json:qwen3:8b`."""
+    path, column = name, ""
+    if not Path(name).exists():
+        ends = [i for i, char in enumerate(name) if char == ":"]
+        # No such file: what stands before the last colon is the one that is missed.
+        end = next((i for i in ends if i and Path(name[:i]).exists()), ends[-1] if ends else None)
+        if end is not None:
+            path, column = name[:end], name[end + 1 :]
     in_folder = Path(path) / RESULT_FILE
     return in_folder if in_folder.exists() else Path(path), column
 

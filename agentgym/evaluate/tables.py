@@ -49,17 +49,21 @@ def tables_of(figures: EvaluationFigures) -> list[Table]:
 
 def warnings_of(figures: EvaluationFigures) -> list[str]:
     """What to know before any figure is believed, one line each."""
-    found = []
+    found = [
+        f"{printable(name)}: no episode was played; the same `agentgym eval run` plays them"
+        for name in figures.without_episodes
+    ]
     for column in figures.columns:
-        if column.why_no_accuracy is not None:
-            found.append(column.why_no_accuracy)
+        if column.why_no_accuracy is not None and column.n_errors:
+            found.append(printable(column.why_no_accuracy))
+        name = printable(column.name)
         found += [
-            f"{column.name}: {count} × {printable(reason)}"
+            f"{name}: {count} × {printable(reason)}"
             for reason, count in column.error_reasons.items()
         ]
         if column.n_missing:
             found.append(
-                f"{column.name}: {column.n_missing} of {column.n_planned} episodes were not "
+                f"{name}: {column.n_missing} of {column.n_planned} episodes were not "
                 "played; the same `agentgym eval run` plays them"
             )
     return found
@@ -86,9 +90,11 @@ def errors_table(result: EvaluationResult) -> Table:
 
 
 def percent(estimate: Estimate | None) -> str:
-    """A share with its interval."""
+    """A share with its interval, if more than one task says something."""
     if estimate is None:
         return "-"
+    if estimate.n_clusters < 2:
+        return f"{100 * estimate.mean:.1f}% (one task)"
     ends = f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
     return f"{100 * estimate.mean:.1f}% ({ends})"
 
@@ -156,14 +162,18 @@ def _pass_rows(
     def of(column: ColumnFigures) -> Passes:
         return column.passes[index]
 
+    def cell(column: ColumnFigures, found: Estimate | None) -> str:
+        fewer = found is not None and found.n_clusters < column.n_tasks
+        return percent(found) + (f", {found.n_clusters:,} tasks" if found and fewer else "")
+
     rows: list[tuple[str, Callable[[ColumnFigures], str]]] = [
-        (f"pass@{k}, of all", lambda c: percent(of(c).at_of_all)),
-        (f"pass^{k}, of all", lambda c: percent(of(c).hat_of_all)),
+        (f"pass@{k}, of all", lambda c: cell(c, of(c).at_of_all)),
+        (f"pass^{k}, of all", lambda c: cell(c, of(c).hat_of_all)),
     ]
     if any_left_out:
         rows += [
-            (f"pass@{k}, of scored", lambda c: percent(of(c).at)),
-            (f"pass^{k}, of scored", lambda c: percent(of(c).hat)),
+            (f"pass@{k}, of scored", lambda c: cell(c, of(c).at)),
+            (f"pass^{k}, of scored", lambda c: cell(c, of(c).hat)),
         ]
     return rows
 
@@ -176,7 +186,7 @@ def _spending(columns: Sequence[ColumnFigures]) -> Table:
     ]
     rows += [
         ("cost", *(dollars(column.cost_usd) for column in columns)),
-        ("cost per solved", *(dollars(column.cost_per_solved_usd) for column in columns)),
+        ("cost per solved", *(_per_solved(column) for column in columns)),
         ("seconds per solved", *(_seconds(column.seconds_per_solved) for column in columns)),
         ("seconds, median", *(_seconds(column.median_seconds) for column in columns)),
         ("seconds, 95 %", *(_seconds(column.p95_seconds) for column in columns)),
@@ -206,7 +216,8 @@ def _by_name(
 
 def _family_cells(column: ColumnFigures) -> dict[str, str]:
     return {
-        name: f"{percent(family.success.of_all)}, {family.n_tasks} tasks"
+        name: percent(family.success.of_all)
+        + (f", {family.n_tasks:,} tasks" if family.n_tasks > 1 else "")
         for name, family in column.families.items()
     }
 
@@ -251,6 +262,11 @@ def _tokens(usage: Usage | None) -> str:
         return "-"
     mark = ", estimated" if usage.estimated else ""
     return f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{mark}"
+
+
+def _per_solved(column: ColumnFigures) -> str:
+    """Dollars; where nothing was solved there is no such price, whatever is known of it."""
+    return dollars(column.cost_per_solved_usd) if column.success.count else "-"
 
 
 def dollars(amount: float | None) -> str:

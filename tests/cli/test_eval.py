@@ -42,13 +42,18 @@ def test_show_lists_every_episode_without_a_score(shown):
 
 def test_show_refuses_a_bare_accuracy_with_the_reason(shown):
     """Case H07."""
-    code, out, err = shown(result(played("fine", {"a": [True]}), h07()), "--accuracy")
+    fine = played("fine", {f"t{i}": [True] for i in range(100)})
+    code, out, err = shown(result(fine, h07()), "--accuracy")
     assert (code, out) == (1, "")
     assert "10 of 100 episodes have no score (infra 10), more than 5%" in err
     assert err.count("\n") == 1
     assert shown(result(played("fine", {"a": [True], "b": [False]})), "--accuracy") == (
         0, "fine\t0.5000\n", ""
     )  # fmt: skip
+    part = result(played("fine", {"a": [True]}), played("gone", {}))
+    code, out, err = shown(part, "--accuracy")
+    assert (code, out) == (1, "")
+    assert "no episode was played by gone" in err
 
 
 def test_show_as_json_and_markdown(shown):
@@ -129,7 +134,7 @@ def test_power_from_files_and_from_a_guess(agentgym_command, two_files):
         (["--success", "0.3"], "give --difference (how many tasks?) or --tasks"),
         (["before.json", "--between", "0.1", "--tasks", "9"], "--between goes with --success"),
         (["--success", "1.3", "--difference", "0.1"], "success must be from 0 to 1, got 1.3"),
-        (["--success", "0.3", "--tasks", "1"], "a comparison needs at least 2 tasks"),
+        (["--success", "0.3", "--tasks", "1"], "a comparison needs at least 6 tasks"),
     ],
 )
 def test_power_says_what_is_wrong_in_one_line(agentgym_command, two_files, flags, complaint):

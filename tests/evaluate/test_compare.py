@@ -156,6 +156,27 @@ def test_many_episodes_without_a_score_may_make_the_difference():
     assert found.success_of_all.mean == pytest.approx(-0.2)
 
 
+def test_the_two_shares_differ_by_the_difference():
+    """t0 is scored on one side only, and t1 was attempted thrice by the other: neither tilts it."""
+    a = system("a", {"t0": [True], "t1": [True], "t2": [False], "t3": [True]})
+    b = system("b", {"t0": [None], "t1": [True, True, True], "t2": [False], "t3": [False]})
+    found = compare(a, b)
+    assert found.success_a.mean == pytest.approx(2 / 3)
+    assert found.success_b.mean == pytest.approx(1 / 3)
+    assert found.success_b.mean - found.success_a.mean == pytest.approx(found.success.mean)
+
+
+def test_too_few_tasks_to_show_anything_say_so():
+    found = compare(system("before"), system("after", AFTER))
+    assert found.detectable is None
+    assert "  fewer than 6 tasks can't show any difference" in verdict_lines(found)
+    up = {f"t{i}": [i % 2 == 0] for i in range(8)}
+    down = {f"t{i}": [i % 2 == 1] for i in range(8)}
+    apart = compare(system("up", up), system("down", down))
+    assert apart.detectable is None  # 122 points, of 100
+    assert any("not even the largest difference" in line for line in verdict_lines(apart))
+
+
 def test_nothing_scored_in_common_has_no_difference():
     found = compare(system("a", {"t": [None]}), system("b", {"t": [True]}))
     assert (found.success, found.blocked) == (None, False)
@@ -198,3 +219,14 @@ def test_systems_have_the_shortest_names_that_tell_them_apart(tmp_path):
         labels(one, f"{one.parent}:ours")
     with pytest.raises(DataError, match="can't read"):
         labels(tmp_path / "gone.json")
+
+
+def test_a_column_may_have_colons_and_one_without_episodes_is_named(tmp_path):
+    file = tmp_path / "result.json"
+    write_result(file, result(played("qwen3:8b", BEFORE), column("gone", [])))
+    assert [each.label for each in systems_of([f"{file}:qwen3:8b"])] == ["qwen3:8b"]
+    assert [each.label for each in systems_of([f"{tmp_path}:qwen3:8b"])] == ["qwen3:8b"]
+    with pytest.raises(ConfigError, match="no episode of 'gone' was played"):
+        systems_of([f"{file}:gone"])
+    with pytest.raises(DataError, match="can't read"):
+        systems_of([f"{tmp_path}/other.json:x"])

@@ -155,8 +155,29 @@ def test_an_unknown_price_is_no_zero():
     rows = [attempt("a", True, usage={"policy": Usage(prompt_tokens=5)}), attempt("b", True)]
     (found,) = of(column("ours", rows))
     assert (found.cost_usd, found.cost_per_solved_usd) == (None, None)
-    (found,) = of(column("ours", [attempt("a", False)]))
+    (found,) = of(column("rule", [attempt("a", False)], kind="scripted"))
     assert (found.cost_usd, found.cost_per_solved_usd, found.seconds_per_solved) == (0, None, None)
+
+
+def test_a_model_that_nobody_counted_was_neither_free_nor_instant():
+    """A runner that writes no usage and no seconds; an episode that never started cost nothing."""
+    free = {"policy": Usage(prompt_tokens=5, cost_usd=0.0)}
+    rows = [attempt("a", True, usage=free), attempt("b", None)]
+    (found,) = of(column("ours", rows))
+    assert found.cost_usd == 0
+    (found,) = of(column("ours", [*rows, attempt("c", True)]))
+    assert (found.cost_usd, found.cost_per_solved_usd) == (None, None)
+    assert (found.seconds, found.seconds_per_solved, found.median_seconds) == (None, None, None)
+    spending = tables_of(figures_of(result(column("ours", [attempt("c", True)]))))[1]
+    assert [row[1] for row in spending.rows] == ["unknown", "unknown", "-", "-", "-"]
+
+
+def test_where_nothing_was_solved_there_is_no_price_of_it_known_or_not():
+    rows = [attempt("a", False, usage={"policy": Usage(prompt_tokens=5, cost_usd=1.0)})]
+    spending = tables_of(figures_of(result(column("ours", rows))))[1]
+    assert [row for row in spending.rows if "cost" in row[0]] == [
+        ("cost", "$1.0000"), ("cost per solved", "-")
+    ]  # fmt: skip
 
 
 def test_same_rows_in_two_tasks_stay_two():
@@ -170,6 +191,36 @@ def test_episodes_that_were_not_played_are_told():
     assert figures_of(evaluation).columns[0].n_missing == 2
     assert warnings_of(figures_of(evaluation)) == [
         "ours: 2 of 3 episodes were not played; the same `agentgym eval run` plays them"
+    ]
+
+
+def test_attempts_that_were_not_played_are_not_wrong_ones():
+    """A perfect system, stopped after 2 of 4 samples in one task and all of them in another."""
+    evaluation = result(played("ours", {"a": [True] * 2, "b": [True] * 4, "c": [True] * 4}))
+    (found,) = figures_of(evaluation).columns
+    four = found.passes[-1]
+    assert (four.hat_of_all.mean, four.hat_of_all.n_clusters, four.n_not_played) == (1.0, 2, 1)
+    row = next(r for r in tables_of(figures_of(evaluation))[0].rows if r[0] == "pass^4, of all")
+    assert row[1].endswith("), 2 tasks")
+    (found,) = figures_of(result(played("ours", {"a": [True] * 2}), samples=4)).columns
+    assert (found.passes[-1].hat_of_all, found.passes[-1].at_of_all) == (None, None)
+
+
+def test_a_part_of_the_tasks_has_no_single_accuracy():
+    tasks = {f"t{i}": TaskFacts(content=f"{i}") for i in range(100)}
+    whole = played("ours", {f"t{i}": [i % 2 == 0] for i in range(96)})
+    assert figures_of(result(whole, tasks=tasks)).columns[0].accuracy() == 0.5
+    part = figures_of(result(played("ours", {"t0": [True]}), tasks=tasks))
+    with pytest.raises(DataError, match="only 1 of 100 episodes were played"):
+        part.columns[0].accuracy()
+    assert len(warnings_of(part)) == 1  # told once
+
+
+def test_a_system_without_any_episode_is_named():
+    figures = figures_of(result(played("ours", {"a": [True]}), column("gone\x1b", [])))
+    assert [c.name for c in figures.columns] == ["ours"]
+    assert warnings_of(figures) == [
+        r"gone\x1b: no episode was played; the same `agentgym eval run` plays them"
     ]
 
 
@@ -193,6 +244,7 @@ def test_one_task_has_a_mean_and_no_interval():
     assert math.isinf(found.reward.high)
     table = tables_of(figures_of(result(column("ours", rows))))[0]
     assert ("training reward", "0.500 (one task)") in table.rows
+    assert ("success, of all", "50.0% (one task)") in table.rows
 
 
 def test_values_that_all_agree_have_no_interval_of_no_width():

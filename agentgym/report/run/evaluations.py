@@ -104,7 +104,11 @@ def _success(figures: EvaluationFigures) -> Iterator[Chart]:
             ("pass-hat-k", "pass^k: all of k attempts are right", "hat_of_all"),
         ):
             bars = {
-                c.name: {f"k = {p.k}": estimate_point(getattr(p, of)) for p in c.passes}
+                c.name: {
+                    f"k = {p.k}": estimate_point(found)
+                    for p in c.passes
+                    if (found := getattr(p, of)) is not None
+                }
                 for c in columns[:MOST_SERIES]
             }
             yield bar_chart(
