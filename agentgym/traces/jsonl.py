@@ -251,10 +251,9 @@ class TraceFile:
         except ValidationError:
             pass  # as above; it also takes text that is no Unicode
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:  # the latter: brackets by the thousand
+            return _checked(json.loads(line), where)
+        except (ValueError, RecursionError) as error:  # the latter: brackets by the hundred
             raise _Torn from error
-        return _checked(values, where)
 
 
 class _Torn(Exception):

@@ -101,10 +101,10 @@ def test_nothing_to_show_leaves_nothing_behind(tmp_path):
     with pytest.raises(TraceError, match=r"there is no \*\.jsonl file"):
         write_page([folder], out, title="x")
     (folder / "traces.jsonl").touch()
-    out.write_text("the page before")
+    out.write_text("<!doctype html>the page before")
     with pytest.raises(TraceError, match="no episode has finished yet"):
         write_page([folder], out, title="x")
-    assert out.read_text() == "the page before"
+    assert out.read_text() == "<!doctype html>the page before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "x.html"]
 
 
@@ -121,3 +121,15 @@ def test_notes_are_in_the_page(tmp_path):
     assert written.notes == ("t.jsonl, line 2 is left out: torn: no JSON",)
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert inflated(text, "index")["notes"] == list(written.notes)
+
+
+def test_page_takes_the_place_of_a_page_and_of_nothing_else(tmp_path):
+    path = zoo.write_traces(tmp_path / "t.jsonl", [zoo.make_trace("a")])
+    before = path.read_bytes()
+    with pytest.raises(TraceError, match="is there and no HTML page"):
+        write_page([path], path, title="x")
+    assert path.read_bytes() == before
+    out = tmp_path / "x.html"
+    out.touch()
+    for _ in range(2):
+        assert write_page([path], out, title="x").episodes == 1

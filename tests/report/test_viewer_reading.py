@@ -90,6 +90,43 @@ def test_shorter_file_is_another_one(tmp_path):
         ids(folder)
 
 
+def test_longer_file_of_the_same_name_is_another_one(tmp_path):
+    path = zoo.write_traces(tmp_path / "a.jsonl", [zoo.make_trace("a")])
+    folder = TraceFolder([path])
+    assert ids(folder) == ["a"]
+    path.unlink()
+    zoo.write_traces(path, [zoo.make_trace("b"), zoo.make_trace("c")])
+    with pytest.raises(FileReplaced):
+        ids(folder)
+
+
+def test_file_that_cant_be_read_hides_no_other(tmp_path):
+    for name in "abc":
+        zoo.write_traces(tmp_path / f"{name}.jsonl", [zoo.make_trace(name)])
+    folder = TraceFolder([tmp_path])
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "b.jsonl").mkdir()
+    assert ids(folder) == ["a", "c"]
+    assert folder.notes == ["b.jsonl can't be read: Is a directory"]
+    assert not folder.hopeless
+
+
+def test_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch):
+    path = zoo.write_traces(tmp_path / "run" / "t.jsonl", [zoo.make_trace("a")])
+    (tmp_path / "run" / "latest.jsonl").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    folder = TraceFolder([path, path.parent, path.relative_to(tmp_path)])
+    assert ids(folder) == ["a"]
+
+
+def test_torn_lines_at_the_beginning_hide_nothing(tmp_path):
+    line = zoo.make_trace("a").to_json_line()
+    (tmp_path / "traces.jsonl").write_text((line[:90] + "\n") * 29 + line)
+    folder = TraceFolder([tmp_path])
+    assert ids(folder) == ["a"]
+    assert folder.notes[-1] == "traces.jsonl: 24 more lines are left out"
+
+
 def test_why_there_is_nothing(tmp_path):
     def why() -> str:
         folder = TraceFolder([tmp_path])
@@ -120,6 +157,9 @@ JUNK = st.one_of(
     st.integers(1, len(LINE) - 1).map(lambda n: LINE[:n]),
     st.integers(1, len(LINE) - 1).map(lambda n: LINE[n:]),
     st.sampled_from([b"[" * 100_000, b"null", b"[]", b"{}", b"NaN", b'{"schema_version": 1}']),
+    st.sampled_from([300, 600, 900]).map(
+        lambda n: LINE.replace(b'"outcome":{}', b'"outcome":{"x":%s}' % (b"[" * n + b"]" * n))
+    ),
 )
 
 

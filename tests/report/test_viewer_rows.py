@@ -78,3 +78,7 @@ def test_search_looks_at_what_was_said_called_judged_and_went_wrong():
         assert (part in texts) is (part != "kettle"), part
     assert "The policy allows it" in texts
     assert "small-model" not in texts
+
+
+def test_env_that_is_endless_brackets_is_shown_as_it_is():
+    assert row(zoo.make_trace("a", env_spec="[" * 100_000))["env"] == "[" * 100

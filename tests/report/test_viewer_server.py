@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.client import HTTPConnection
 from urllib.parse import urlencode, urlsplit
 
@@ -11,6 +12,7 @@ import pytest
 import trace_zoo as zoo
 
 from agentgym.errors import ConfigError, TraceError
+from agentgym.report.viewer import rows
 from agentgym.report.viewer.server import ViewerServer
 from agentgym.report.viewer.shelf import Shelf
 
@@ -40,6 +42,10 @@ def ask(server, path, *, host=None, method="GET", **params):
     connection.request(method, f"{path}?{urlencode(params)}", headers=headers)
     reply = connection.getresponse()
     return reply, reply.read().decode()
+
+
+def generation(shelf):
+    return shelf.rows(None, 0)["generation"]
 
 
 def test_page_comes_with_its_policy(server):
@@ -89,24 +95,25 @@ def test_rows_then_episode(server):
 @pytest.mark.parametrize(
     ("params", "status"),
     [
-        ({"generation": 1, "row": 99}, 410),
-        ({"generation": 1, "row": -1}, 410),
+        ({"row": 99}, 410),
+        ({"row": -1}, 410),
         ({"generation": 7, "row": 0}, 410),
         ({"generation": "x", "row": 0}, 400),
-        ({"generation": 1, "row": "../1"}, 400),
+        ({"row": "../1"}, 400),
         ({}, 410),
     ],
 )
 def test_rows_that_arent_there(server, params, status):
+    params = {"generation": generation(server.shelf), **params}
     assert ask(server, "/api/episode", **params)[0].status == status
 
 
 def test_search_goes_through_all(run_folder):
     shelf = Shelf([run_folder])
     shelf.read()
-    found = shelf.search(1, "ENTITLES", 0)
+    found = shelf.search(generation(shelf), "ENTITLES", 0)
     assert found == {"rows": [1, 5, 9], "next": 13}
-    assert shelf.search(1, "nowhere", 0)["rows"] == []
+    assert shelf.search(generation(shelf), "nowhere", 0)["rows"] == []
 
 
 def test_search_is_cut_into_slices(run_folder, monkeypatch):
@@ -115,7 +122,7 @@ def test_search_is_cut_into_slices(run_folder, monkeypatch):
     shelf.read()
     found, after = [], 0
     while after < 13:
-        part = shelf.search(1, "entitles", after)
+        part = shelf.search(generation(shelf), "entitles", after)
         assert part["next"] == after + 1
         found += part["rows"]
         after = part["next"]
@@ -128,7 +135,7 @@ def test_rows_come_in_portions(run_folder, monkeypatch):
     shelf.read()
     first = shelf.rows(None, 0)
     assert (len(first["rows"]), first["more"]) == (10, True)
-    second = shelf.rows(1, 10)
+    second = shelf.rows(first["generation"], 10)
     assert (len(second["rows"]), second["more"]) == (3, False)
 
 
@@ -136,17 +143,46 @@ def test_appended_episodes_come_and_a_replaced_file_begins_anew(run_folder):
     path = run_folder / "traces.jsonl"
     shelf = Shelf([run_folder])
     shelf.read()
+    before = generation(shelf)
     zoo.write_traces(path, [zoo.make_trace("late")])
     shelf.read()
-    assert [line[1] for line in shelf.rows(1, 13)["rows"]] == ["late"]
+    assert [line[1] for line in shelf.rows(before, 13)["rows"]] == ["late"]
     path.unlink()
     zoo.write_traces(path, [zoo.make_trace("other")])
     shelf.read()
-    news = shelf.rows(1, 14)
-    assert news["generation"] == 2
+    news = shelf.rows(before, 14)
+    assert news["generation"] != before
     assert [line[1] for line in news["rows"]] == ["other"]
     with pytest.raises(TraceError, match="load the page again"):
-        shelf.body(1, 0)
+        shelf.body(before, 0)
+
+
+def test_page_of_an_earlier_viewer_begins_anew(run_folder):
+    """A viewer that is started again, at the same port, may have other files."""
+    earlier, later = Shelf([run_folder]), Shelf([run_folder])
+    earlier.read()
+    later.read()
+    assert len(later.rows(generation(earlier), 13)["rows"]) == 13
+
+
+def test_reading_that_fails_is_told(run_folder, monkeypatch):
+    shelf = Shelf([run_folder])
+    failed = iter([True])
+
+    def row_of(*args):
+        if next(failed, False):
+            raise MemoryError("no more")
+        return rows.row_of(*args)
+
+    monkeypatch.setattr("agentgym.report.viewer.shelf.row_of", row_of)
+    shelf.start()
+    try:
+        until = time.monotonic() + 30
+        while (news := shelf.rows(None, 0))["reading"] and time.monotonic() < until:
+            time.sleep(0.01)
+        assert news["notes"] == ["the reading stumbled: MemoryError: no more"]
+    finally:
+        shelf.close()
 
 
 def test_empty_file_may_get_episodes_but_an_empty_folder_wont(tmp_path):

@@ -43,13 +43,15 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
 
     Args:
         paths: Trace files, or folders with some.
-        out: The HTML file; replaced as a whole. Its folder is made if missing.
+        out: The HTML file; replaced as a whole if it is a page. Its folder is made if missing.
         title: Plain text.
 
     Raises:
-        TraceError: If there is no trace, or something can't be read or written.
+        TraceError: If there is no trace, `out` is a file of something else, or something can't be
+            read or written.
     """
     folder = TraceFolder(paths)
+    _refuse_to_overwrite(out)
     content = _Content(folder)
     partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -67,6 +69,17 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
     except OSError as error:
         raise TraceError(f"can't write {out}: {error.strerror or error}") from error
     return Exported(len(content.rows), out.stat().st_size, tuple(folder.notes))
+
+
+def _refuse_to_overwrite(out: Path) -> None:
+    """Leave alone what is no page: a trace file where the page's name should stand, say."""
+    try:
+        with out.open("rb") as file:
+            begin = file.read(15)
+    except OSError:
+        return  # not there; or the writing says what is wrong
+    if begin and begin.lower() != b"<!doctype html>":
+        raise TraceError(f"{out} is there and no HTML page; name another file for the page")
 
 
 class _Content:

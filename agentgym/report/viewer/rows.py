@@ -156,7 +156,7 @@ def _env_id(spec: str) -> str:
     """The env's id, or the specification itself where it is no JSON object."""
     try:
         return str(json.loads(spec)["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return spec[:100]
 
 

@@ -39,7 +39,7 @@ class Shelf:
         self._paths = list(paths)
         self._folder = _folder_with_traces(self._paths)
         self._lock = threading.Lock()
-        self._generation = 1
+        self._generation = time.time_ns() // 1_000  # so another viewer's page begins anew
         self._rows: list[list[Any]] = []
         self._places: list[tuple[Path, int]] = []
         self._fault: str | None = None
@@ -71,7 +71,7 @@ class Shelf:
         """
         self._wanted.set()
         with self._lock:
-            begin = after if generation == self._generation else 0
+            begin = max(0, after) if generation == self._generation else 0
             rows = self._rows[begin : begin + ROWS_AT_ONCE]
             return {
                 "generation": self._generation,
@@ -123,19 +123,13 @@ class Shelf:
             self._wanted.clear()
             try:
                 self.read()
-            except TraceError as error:
-                self._fault = str(error)
-            else:
-                self._fault = None
+            except Exception as error:  # the page says so, rather than wait for ever
+                self._fault = f"the reading stumbled: {type(error).__name__}: {error}"
             self._reading = False
             self._closed.wait(_REST_S)
 
     def read(self) -> None:
-        """Take in what the files have gained.
-
-        Raises:
-            TraceError: If one can't be read.
-        """
+        """Take in what the files have gained."""
         try:
             for line in self._folder.news(whole=False):
                 if self._closed.is_set():
