@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.client import Endpoint, Prices, public_url
+from agentgym.clients.prompt_scale import PromptScale
 from agentgym.clients.waiting import WaitingLine
 from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded
@@ -63,7 +64,7 @@ class Budget:
             self._lock, take=self._take, give_back=self._give_back
         )
         self._in_flight = 0
-        self._tokens_per_estimate = 1.0
+        self._prompts = PromptScale()
         self.spent_usd = 0.0
         """Spent so far, requests of unknown outcome counted at their most."""
         self.reserved_usd = 0.0
@@ -77,7 +78,7 @@ class Budget:
 
         Args:
             ticket: The call's place in the queue.
-            prompt_tokens: As estimated. Corrected by what earlier estimates turned out to be.
+            prompt_tokens: As estimated. Corrected by what prompts of its size turned out to be.
             max_tokens: The request's output limit; infinite if it has none.
 
         Raises:
@@ -92,7 +93,7 @@ class Budget:
     async def hold(self, ticket: int, prompt_tokens: int, max_tokens: float) -> Reservation:
         """`reserved`, for those who call `let_go` themselves."""
         prices, purse = self._endpoint.prices, open_purse()
-        prompt = math.ceil(prompt_tokens * self._tokens_per_estimate)
+        prompt = self._prompts.at_most(prompt_tokens)
         most_usd = 0.0 if prices is None else _most_usd(prices, prompt, max_tokens)
         held = Reservation(most_usd, prompt + max_tokens)
         await self._take_own(ticket, held)
@@ -141,10 +142,9 @@ class Budget:
             self._line.serve()
 
     def learn(self, estimated_tokens: int, usage: Usage) -> None:
-        """Compare an estimate with what the server counted; the worst ratio is used from now on."""
+        """Compare an estimate with what the server counted, for the prompts to come."""
         if not usage.estimated and estimated_tokens > 0:
-            ratio = usage.prompt_tokens / estimated_tokens
-            self._tokens_per_estimate = max(self._tokens_per_estimate, ratio)
+            self._prompts.learn(estimated_tokens, usage.prompt_tokens)
 
     def _take(self, held: Reservation) -> bool:
         """Whether a request is decided: what it needs is held, or will never be there."""
