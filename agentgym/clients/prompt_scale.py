@@ -15,7 +15,7 @@ _MEMORY = 1000
 """Requests after which most of an outlier is forgotten: each takes such a part of the excess."""
 
 _TEXT = 2.0
-"""No text has more tokens per estimated one: that is two bytes a token, as of hexadecimal digits."""
+"""No text has more tokens per estimated one: two bytes a token, as of hexadecimal digits."""
 
 
 class PromptScale:
