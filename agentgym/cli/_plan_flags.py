@@ -133,12 +133,15 @@ def workload_from(args: argparse.Namespace, book: PriceBook) -> Workload:
     if args.roles:
         _take_roles(tables, args.roles, book)
         changed = True
+    counted = None if args.turns_from is None else _counted(args.turns_from)
+    if counted is not None:
+        tables["turns"], changed = counted, True
     for path, value in _changes(args, tables):
         _put(tables, path, value)
         changed = True
-    if args.turns_from is not None:
-        basis = tables.get("basis", "assumed")
-        tables["basis"] = f"{basis}; turns counted in {args.turns_from}"
+    if counted is not None and tables["turns"] is counted:
+        of = f"{sum(counted['counts'].values()):,.0f} episodes of {args.turns_from}"
+        tables["basis"] = f"{tables.get('basis', 'assumed')}; turns counted in {of}"
     if changed and not args.workload and tables["name"] == named:
         tables["name"] = f"{named}, changed by flags"
     return workload_of(tables, where=str(args.workload or "workload"))
@@ -167,8 +170,6 @@ def _changes(args: argparse.Namespace, tables: dict[str, Any]) -> Iterable[tuple
             yield (f"policy.{field}" if role == "policy" else f"roles.{role}.{field}"), value
     if args.turns is not None:
         yield "turns", turns_spec(args.turns)
-    if args.turns_from is not None:
-        yield "turns", _counted(args.turns_from)
     for pair in args.set or ():
         path, equals, text = pair.partition("=")
         if not equals or not path:

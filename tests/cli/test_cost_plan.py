@@ -121,7 +121,9 @@ def test_turns_of_a_run_are_counted(plan, agentgym_command, tmp_path):
     taken = [len(json.loads(line)["turns"]) for line in lines]
     found = figures(plan, "--turns-from", run)
     assert found["turns"]["mean"] == pytest.approx(sum(taken) / len(taken))
-    assert f"turns counted in {run}" in found["workload"]["basis"]
+    assert f"turns counted in 4 episodes of {run}" in found["workload"]["basis"]
+    other = figures(plan, "--turns-from", run, "--set", "turns=3")["workload"]
+    assert (other["turns"]["turns"], other["basis"]) == (3, "assumed")
 
 
 def test_no_steps_cost_nothing_and_say_what_one_would(plan):
