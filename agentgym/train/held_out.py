@@ -255,6 +255,8 @@ def score_of(traces: Sequence[Trace], *, step: int, seconds: float) -> HeldOutSc
         n_episodes=found.success.n,
         n_masked=found.n_masked,
         reward=found.reward.mean,
+        reward_low=found.reward.low,
+        reward_high=found.reward.high,
         turns=found.turns,
         truncated=found.truncated,
         malformed=found.malformed,

@@ -4,7 +4,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_runs import HEALTHY, SICK, Symptoms, alarms_of, flat, ramp, steps_of
+from synthetic_runs import HEALTHY, SICK, Symptoms, alarms_of, flat, ramp, score_of, steps_of
 
 from agentgym.statistics.groups import all_equal
 from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors.alarm import Alarm, AlarmBook
 from agentgym.train.monitors.checks import ALARMS, look
+from agentgym.train.monitors.collapse import collapse
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
-from agentgym.train.monitors.learning import collapse
+from agentgym.train.monitors.scores import read_scores
 
 # What a symptom drags along: these follow from it and name it, or are its lasting effect.
 COMPANIONS = {
@@ -55,6 +56,7 @@ def test_a_healthy_run_raises_none(seed: int) -> None:
 
 
 LEARNING = Path(__file__).parents[2] / "benchmarks" / "results" / "learning.json"
+REAL_COLLAPSE = Path(__file__).parents[1] / "report" / "data" / "collapses"
 REAL_RUNS = json.loads(LEARNING.read_text())["runs"]
 
 
@@ -280,6 +282,60 @@ def test_luck_in_a_long_run_is_no_collapse(seed: int) -> None:
             assert "collapse" not in [alarm.name for alarm in collapse(history)]
 
 
+def real_collapse() -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = (REAL_COLLAPSE / "metrics.jsonl").read_text().splitlines()
+    for values in map(json.loads, lines):
+        yield values.pop("step"), values
+
+
+def test_a_fall_in_the_first_steps_is_a_collapse() -> None:
+    # The best of its windows of ten steps has one good step in it.
+    history = RunHistory()
+    for step, values in real_collapse():
+        history.add(step, values)
+        if found := [alarm for alarm in look(history) if alarm.name == "collapse"]:
+            break
+    assert history.now <= 7
+    assert found[0].seen.startswith("the reward fell from 0.695 (step 1) to -0.5")
+    assert found[0].numbers["fall_low"] > 0.1
+
+
+def test_a_fall_of_held_out_success_is_a_collapse() -> None:
+    history = RunHistory()
+    history.add(1, {"reward": 0.5})
+    scores = read_scores(REAL_COLLAPSE / "evaluations.jsonl")
+    history.add_evaluation(scores[0])
+    assert list(collapse(history)) == []
+    history.add_evaluation(scores[1])
+    (alarm,) = collapse(history)
+    assert alarm.seen == "success on held-out tasks fell from 42% (step 0) to 0% (step 6)"
+    history.add_evaluation(scores[0].model_copy(update={"step": 12}))
+    assert list(collapse(history)) == []  # it is back
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_lucky_first_step_of_few_groups_is_no_collapse(seed: int) -> None:
+    draw, history = random.Random(seed), RunHistory()
+    for step in range(1, 40):
+        groups = [draw.choice((0.02, 0.98)) for _ in range(3)]  # tasks are easy or hard
+        rewards = [float(draw.random() < p) for p in groups for _ in range(8)]
+        ends = {"reward/min": min(rewards), "reward/max": max(rewards), "groups": 3.0}
+        history.add(step, {"reward/mean": sum(rewards) / 24, **ends})
+        assert list(collapse(history)) == []
+
+
+def test_luck_in_held_out_evaluations_is_no_collapse() -> None:
+    for seed in range(20):
+        draw, history = random.Random(seed), RunHistory()
+        history.add(1, {"reward": 0.5})
+        for step in range(20):
+            tasks = {f"t{i}": (sum(draw.random() < 0.5 for _ in range(2)), 2) for i in range(16)}
+            share = sum(solved for solved, _ in tasks.values()) / 32
+            known = score_of(HEALTHY, step)
+            history.add_evaluation(known.model_copy(update={"success": share, "tasks": tasks}))
+            assert list(collapse(history)) == []
+
+
 def test_collapse_names_the_steps_that_were_good() -> None:
     history = RunHistory()
     for step in range(10, 610, 10):  # traces of every tenth step
@@ -351,10 +407,10 @@ def test_a_step_that_comes_again_takes_the_place_of_what_followed_it() -> None:
     assert history.of("reward") == [0.1, 0.9]
 
 
-def test_numbers_that_are_none_are_left_out() -> None:
+def test_what_is_no_number_is_left_out_and_of_the_loss_it_is_kept_that_it_was_none() -> None:
     history = RunHistory()
     history.add(1, {"kl": None, "loss": float("nan"), "note": "text", "reward": 1})
-    assert history.steps[0].values == {"reward": 1.0}
+    assert history.steps[0].values == {"reward": 1.0, "nonfinite/loss": 1.0}
 
 
 def test_an_alarm_is_noted_once_also_over_a_resume(tmp_path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from agentgym.train.monitors import learning, limits, sampling, signal
+from agentgym.train.monitors import learning, limits, output, sampling, signal, success
 from agentgym.train.monitors.alarm import Alarm
+from agentgym.train.monitors.collapse import collapse
 from agentgym.train.monitors.history import RunHistory
 
 Check: TypeAlias = Callable[[RunHistory], Iterator[Alarm]]
@@ -28,12 +29,12 @@ CHECKS: tuple[Check, ...] = (
     sampling.importance_ratio,
     sampling.stale_weights,
     learning.plateau,
-    learning.collapse,
-    learning.entropy,
-    learning.length,
-    learning.reward_without_correctness,
-    learning.unfinished,
-    learning.held_out_gap,
+    collapse,
+    output.entropy,
+    output.length,
+    success.reward_without_correctness,
+    success.unfinished,
+    success.held_out_gap,
 )
 
 ALARMS = (

@@ -45,18 +45,19 @@ NOTHING = Interval(math.nan, -math.inf, math.inf, 0)
 """What is known without data. No comparison with its mean is true."""
 
 
-def mean_of(values: Sequence[float]) -> Interval:
+def mean_of(values: Sequence[float], *, level: float = LEVEL) -> Interval:
     """The mean and its t interval: mean ± t·s/√n.
 
     Args:
         values: Shape `(n,)`, one per step.
+        level: Chance that the interval leaves out the mean.
     """
     n = len(values)
     if n < 2:
         return NOTHING
     mean = math.fsum(values) / n
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
-    half = t_quantile(n - 1, LEVEL) * math.sqrt(variance / n)
+    half = t_quantile(n - 1, level) * math.sqrt(variance / n)
     return Interval(mean, mean - half, mean + half, n)
 
 

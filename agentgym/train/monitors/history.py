@@ -20,6 +20,9 @@ from agentgym.types import Finite, Record
 OURS = "agentgym/"
 """What the names of our own metrics begin with, beside TRL's."""
 
+RIGHT = 0.9
+"""Success rate from which there is nothing left to learn."""
+
 _LARGEST = 3.4e38
 """Values beyond are no finite number in a trainer's float32, and their squares none in a float."""
 _OPTIMISED = ("loss", "grad_norm")
@@ -151,7 +154,7 @@ class RunHistory:
 
     def steps_with(self, name: str) -> list[int]:
         """The numbers of the steps that have a metric."""
-        return [step.step for step in self.steps if _value(step.values, name) is not None]
+        return [step.step for step in self.steps if value_of(step.values, name) is not None]
 
     def last(self, name: str, count: int | None = None) -> list[float]:
         """Values of a metric in the last steps, the window by default.
@@ -159,7 +162,7 @@ class RunHistory:
         A metric that has ended counts as gone: steps without it take up their place.
         """
         recent = self.steps[-(count or self.thresholds.window) :]
-        return [value for step in recent if (value := _value(step.values, name)) is not None]
+        return [value for step in recent if (value := value_of(step.values, name)) is not None]
 
     def first(self, name: str) -> Sequence[float]:
         """Values of a metric in the first steps, as many as an alarm needs."""
@@ -208,5 +211,6 @@ def mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _value(values: Mapping[str, float], name: str) -> float | None:
+def value_of(values: Mapping[str, float], name: str) -> float | None:
+    """A step's value of a metric; ours goes before TRL's of the same name."""
     return values.get(OURS + name, values.get(name))
