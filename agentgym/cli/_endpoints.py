@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agentgym.cli._inputs import key_values
 from agentgym.client import Endpoint, Role, public_url
 from agentgym.errors import ConfigError, EndpointError
-from agentgym.price_book import BY_MODEL
+from agentgym.price_book import BY_MODEL, resolve_prices
 from agentgym.roles import Roles, read_endpoint, read_policy, split_urls
 from agentgym.types import ToolSpec
 
@@ -188,13 +189,23 @@ def _role_flags(args: argparse.Namespace, role: str) -> dict[str, Any]:
 def _over(base: Endpoint | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """An endpoint's fields, with the flags that were given over them."""
     fields = base.model_dump(exclude_unset=True) if base else {}
-    if base and base.prices and base.prices.book and flags.get("model") not in (None, base.model):
-        fields["prices"] = BY_MODEL  # the row of the file's model is not this one's
+    if base and base.prices and base.prices.book:
+        another = flags.get("model") not in (None, base.model)
+        if another or _is_priced_by_model(base):
+            fields["prices"] = BY_MODEL  # the row is not another model's, nor another provider's
     for name, value in flags.items():
         if value is not None:
             inner = isinstance(value, dict)
             fields[name] = {**fields.get(name, {}), **value} if inner else value
     return fields
+
+
+def _is_priced_by_model(endpoint: Endpoint) -> bool:
+    """Whether its prices are those of its own model's row, at the provider it is asked at."""
+    model, url = endpoint.model, endpoint.base_url
+    with suppress(ConfigError):
+        return resolve_prices(BY_MODEL, model=model, base_url=url) == endpoint.prices
+    return False
 
 
 def _with_room(endpoint: Endpoint, requests: int, *, exact: bool = False) -> Endpoint:

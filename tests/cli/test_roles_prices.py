@@ -46,3 +46,20 @@ def test_another_model_by_flag_has_its_own_row(endpoints):
 def test_another_model_by_flag_without_a_row_is_refused(endpoints):
     with pytest.raises(ConfigError, match="judge: prices: no price for the model 'foo/bar'"):
         endpoints("--judge-model", "foo/bar")
+
+
+def test_another_server_by_flag_has_its_own_price(endpoints):
+    """As in the file: the row is the provider's, and another one may ask another price."""
+    with pytest.raises(ConfigError, match=r"judge: prices: .* and localhost may ask another price"):
+        endpoints("--judge-url", "http://localhost:8001/v1")
+    same = endpoints("--judge-url", "https://api.deepinfra.com/v2").roles.judge
+    assert same.prices.book == "DeepSeek-V4-Flash-0731"
+    assert endpoints("--judge-key-env", "K").roles.judge.prices == same.prices
+
+
+def test_a_row_that_was_named_holds_whatever_the_server(endpoints, tmp_path):
+    file = tmp_path / "roles.toml"
+    named = ROLES.replace('"book"', '"GLM-5.1"').replace("api.deepinfra.com", "gateway.example")
+    file.write_text(named, encoding="utf-8")
+    judge = endpoints("--judge-url", "http://localhost:8001/v1").roles.judge
+    assert judge.prices.book == "GLM-5.1"
