@@ -208,6 +208,13 @@ def _extent(a: System, b: System) -> Iterable[Reason]:
             text=f"{a.result.samples} samples per task and {b.result.samples}: means can be "
             "compared, pass@k and pass^k can't",
         )
+    if None not in (a.result.seed, b.result.seed) and a.result.seed != b.result.seed:
+        yield Reason(
+            grade="notes",
+            what="seed",
+            text=f"other seeds, {a.result.seed} and {b.result.seed}: the same tasks, with other "
+            "random numbers",
+        )
     for system in (a, b):
         played, planned = len(system.column.attempts), system.result.n_planned
         if played < planned:

@@ -248,10 +248,18 @@ def write_result(path: str | os.PathLike[str], result: EvaluationResult) -> None
     """Write a result; the file is replaced as a whole, and credentials are left out.
 
     Raises:
-        DataError: If it can't be written; what was there before stays.
+        DataError: If it can't be written, or tasks couldn't be told apart without what looks like a
+            credential in their names; what was there before stays.
     """
+    redact = Redactor()
+    for kind, names in (("tasks", [*result.tasks]), ("columns", [c.name for c in result.columns])):
+        if len({redact(_json(name)) for name in names}) < len(names):
+            raise DataError(
+                f"can't write {os.fspath(path)}: the names of several {kind} look like credentials, "
+                "which are left out, and would be one and the same; name them otherwise"
+            )
     try:
-        write_whole(Path(path), Redactor()(result.to_json()))
+        write_whole(Path(path), redact(result.to_json()))
     except OSError as error:
         raise DataError(f"can't write {os.fspath(path)}: {error.strerror or error}") from error
 
@@ -273,7 +281,7 @@ def read_result(path: str | os.PathLike[str]) -> EvaluationResult:
             raise DataError(f"{os.fspath(path)} is a folder without a {RESULT_FILE}")
     where = str(file)
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise DataError(f"can't read {where}: {error.strerror or error}") from error
     result = _parsed(text, where)

@@ -118,10 +118,11 @@ def test_a_task_of_the_same_name_with_another_content_is_another_task():
         ({"code_version": "0.2.0"}, ("confounds", "code")),
         ({"facts": {"limits": {"max_turns": 2}}}, ("confounds", "limits")),
         ({"facts": {"samples": 3}}, ("notes", "samples")),
+        ({"facts": {"seed": 7}}, ("notes", "seed")),
     ],
 )
 def test_every_reason_is_found_and_named(fields, expected):
-    alike = {"hashes": {"external": "1", "judge": "1"}}
+    alike = {"hashes": {"external": "1", "judge": "1"}, "facts": {"seed": 0}}
     assert grades(system("a", **alike), system("b", **alike)) == set()
     found = grades(system("a", **alike), system("b", **{**alike, **fields}))
     assert expected in found

@@ -183,3 +183,21 @@ def test_attempt_of_a_trace():
     assert attempt_of(trace, external=1.0, correct=True).error is None
     with pytest.raises(ValueError, match="no task"):
         attempt_of(trace.model_copy(update={"task_id": None}), external=None, correct=None)
+
+
+def test_tasks_that_differ_in_a_credential_only_are_refused_and_not_made_one(tmp_path):
+    """The file would be unreadable: one task with two attempts of sample 0."""
+    file = tmp_path / "result.json"
+    alike = {"sk-" + "a" * 40 + end: [True] for end in "12"}
+    with pytest.raises(DataError, match="names of several tasks look like credentials"):
+        write_result(file, result(played("ours", alike)))
+    assert not file.exists()
+    write_result(file, result(played("ours", {"sk-" + "a" * 40: [True], "other": [True]})))
+    assert len(read_result(file).tasks) == 2
+
+
+def test_a_byte_order_mark_of_an_editor_is_no_damage(tmp_path):
+    file = tmp_path / "result.json"
+    write_result(file, result(played("ours", {"a": [True]})))
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert [*read_result(file).tasks] == ["a"]
