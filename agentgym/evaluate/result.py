@@ -255,8 +255,9 @@ def write_result(path: str | os.PathLike[str], result: EvaluationResult) -> None
     for kind, names in (("tasks", [*result.tasks]), ("columns", [c.name for c in result.columns])):
         if len({redact(_json(name)) for name in names}) < len(names):
             raise DataError(
-                f"can't write {os.fspath(path)}: the names of several {kind} look like credentials, "
-                "which are left out, and would be one and the same; name them otherwise"
+                f"can't write {os.fspath(path)}: the names of several {kind} look like "
+                "credentials, which are left out, and would be one and the same; name them "
+                "otherwise"
             )
     try:
         write_whole(Path(path), redact(result.to_json()))
