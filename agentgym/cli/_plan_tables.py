@@ -92,6 +92,8 @@ def _roles_table(plan: Plan, title: str, steps: int) -> Table:
             dollars(None if usd is None else usd * steps),
             *_with_and_without(one, episodes),
         )
+    if not plan.is_priced:
+        return table  # a sum of no dollars would read as free
     total = plan.total_usd_per_step * steps
     priced = [one for one in plan.roles if one.role not in plan.unpriced]
     name = "total" if not plan.unpriced else "priced roles"
@@ -144,7 +146,8 @@ def _caveats(plan: Plan) -> Iterator[str]:
 
 
 def _parts_table(plan: Plan) -> Table:
-    table = bill_table("what dominates", "part", "per run", "share")
+    whose = " of what has a price" if plan.unpriced and plan.parts else ""
+    table = bill_table(f"what dominates{whose}", "part", "per run", "share")
     for part in plan.parts:
         share = part.usd / plan.total_usd if plan.total_usd else 0.0
         table.add_row(printable(f"{part.role} {part.what}"), dollars(part.usd), f"{share:.1%}")
@@ -204,12 +207,13 @@ def _readings(plan: Plan) -> Iterator[str]:
             once, summed = other, plan
         tokens = [amount(p.role(role).per_episode.input_tokens) for p in (once, summed)]
         calls = plan.workload.roles[role].calls_per_episode
+        whole = "all priced roles" if plan.unpriced else "in all"
         often = "once" if calls == 1 else f"once per call, with {calls:.3g} calls per episode"
         yield (
             f"The {role} reads the transcript {often}: {tokens[0]} tokens per episode, "
-            f"{dollars(once.usd(role))}, in all {dollars(once.total_usd)}. Many budgets charge it "
+            f"{dollars(once.usd(role))}, {whole} {dollars(once.total_usd)}. Many budgets charge it "
             f"for the sum of the policy's prompts, which no judge reads: {tokens[1]} tokens, "
-            f"{dollars(summed.usd(role))}, in all {dollars(summed.total_usd)}. "
+            f"{dollars(summed.usd(role))}, {whole} {dollars(summed.total_usd)}. "
             f"Counted here: {'the first' if once is plan else 'the second'}."
         )
 

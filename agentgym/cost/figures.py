@@ -26,8 +26,8 @@ def plan_figures(plan: Plan, found: Sensitivity) -> dict[str, Any]:
             "prompt_tokens_at_mean_turns": volume_at_mean_turns(workload).input_tokens,
         },
         "roles": {one.role: _role(plan, one) for one in plan.roles},
-        "total_usd": plan.total_usd,
-        "total_usd_per_step": plan.total_usd_per_step,
+        "total_usd": plan.total_usd if plan.is_priced else None,
+        "total_usd_per_step": plan.total_usd_per_step if plan.is_priced else None,
         "unpriced": list(plan.unpriced),
         "parts": [part.model_dump() for part in plan.parts],
         "prompt_growth": [row.model_dump() for row in plan.turn_rows],
@@ -76,6 +76,6 @@ def _other_readings(plan: Plan) -> dict[str, Any]:
                 "reads": load.reads,
                 "other": other.workload.roles[role].reads,
                 "usd": other.usd(role),
-                "total_usd": other.total_usd,
+                "total_usd": other.total_usd if other.is_priced else None,
             }
     return found

@@ -141,6 +141,11 @@ class Plan(Record):
         return self._gpu_hours_per_step(self.step.total_s) * serving.usd_per_gpu_hour
 
     @property
+    def is_priced(self) -> bool:
+        """Whether any role has a price; without one, the sums of dollars say nothing."""
+        return any(self.usd_per_step(one.role) is not None for one in self.roles)
+
+    @property
     def unpriced(self) -> tuple[str, ...]:
         """Roles that are called and have no price."""
         return tuple(

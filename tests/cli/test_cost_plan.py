@@ -36,8 +36,8 @@ def test_the_reference_run_is_planned_without_arguments(plan):
         "$327.68",
         "$184.32",
         "$229.38",
-        "5,600 tokens per episode, $241.17, in all $753.17",
-        "18,000 tokens, $749.08, in all $1,261.08",
+        "5,600 tokens per episode, $241.17, all priced roles $753.17",
+        "18,000 tokens, $749.08, all priced roles $1,261.08",
         "Counted here: the first",
         "(DeepInfra, 2026-08)",
         "policy: no price, and in no sum",
@@ -139,6 +139,8 @@ def test_one_step_of_nothing_priced_is_counted_in_tokens(plan):
     found = figures(plan, "--without", "judge", "--without", "simulator")
     assert found["sensitivity"]["unit"] == "tokens"
     assert found["roles"]["policy"]["usd"] is None
+    assert found["total_usd"] is found["total_usd_per_step"] is None  # case I05
+    assert "$" not in out.split("what dominates")[0]
 
 
 @pytest.mark.parametrize(
