@@ -50,4 +50,7 @@ def run(args: argparse.Namespace) -> int:
         for row in rows
     ]
     print(columns(header, table))
+    for row in rows if args.model else ():
+        note = f"; {row.entry.note}" if row.entry.note else ""
+        print(printable(f"{row.name}: from {row.entry.source}{note}"))
     return 0

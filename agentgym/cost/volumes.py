@@ -78,6 +78,7 @@ def _over_turns(workload: Workload, at: Callable[[float], Amounts]) -> Volume:
 
 
 def _paid(workload: Workload, volume: Volume, paid_twice: float, hit: float) -> Volume:
+    """What is paid for. A repeated call counts as cacheable as the first: less than it is."""
     calls = (1 + paid_twice) * (1 + workload.rerun_share)
     tokens = calls * workload.safety_factor
     counted = volume.times(tokens).model_copy(update={"calls": volume.calls * calls})

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from agentgym.cost.workload_file import read_workload
+from agentgym.price_book import PriceBook
+
+PAGE = Path(__file__).parents[2] / "docs" / "cost.md"
 
 
 @pytest.fixture
@@ -217,6 +222,8 @@ def test_the_book_in_effect_is_listed(agentgym_command, monkeypatch, tmp_path):
     assert rows["Kimi-K3"] == ["2.85", "0.285", "14.25", "2026-08", "DeepInfra", "shipped"]
     code, out, _ = agentgym_command("cost", "prices", "zai-org/GLM-4.7-Flash", "--json")
     assert [row["entry"]["output"] for row in json.loads(out)] == [0.40]
+    code, out, _ = agentgym_command("cost", "prices", "Kimi K3")
+    assert "Kimi-K3: from DeepInfra's price list, https://deepinfra.com/pricing; takes no" in out
     code, _, err = agentgym_command("cost", "prices", "foo/bar")
     assert (code, err.count("\n")) == (1, 1)
 
@@ -349,3 +356,41 @@ def test_a_later_flag_sets_a_field_of_an_earlier_one(plan):
     prices = ("--set", "roles.judge.prices.input=1", "--set", "roles.judge.prices.output=2")
     found = figures(plan, "--judge-model", "GLM-5.1", *prices)
     assert found["roles"]["judge"]["prices"]["input"] == 1
+
+
+# --- what docs/cost.md says ---------------------------------------------------------------------
+
+
+def test_the_page_s_price_table_is_the_shipped_book(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    page = PAGE.read_text(encoding="utf-8").partition("## The price book")[2]
+    rows = re.findall(r"^\| ([\w.-]+) \| ([\d.]+) \| ([\d.]*) ?\| ([\d.]+) \|$", page, re.MULTILINE)
+    shown = [(name, float(i), float(c) if c else None, float(o)) for name, i, c, o in rows]
+    entries = [(row.name, row.entry) for row in PriceBook.load()]
+    assert shown == [(name, e.input, e.cached, e.output) for name, e in entries]
+
+
+@pytest.mark.parametrize(
+    "start", ["policy  ", "simulator  ", "judge  ", "priced roles", "GPUs:", "Time:"]
+)
+def test_the_page_s_output_is_what_is_printed(plan, start):
+    """The lines of the reference run, and those of the command with speeds on the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    said = next(line[4:] for line in page.splitlines() if line.startswith(f"    {start}"))
+    command = page.partition("agentgym cost plan --prefill-tps")[2].partition("```")[0]
+    speeds = f"--prefill-tps {command}".replace("\\\n", " ").split()
+    out = plan(*(speeds if start.endswith(":") else ()))
+    assert said in map(str.rstrip, out.splitlines())
+
+
+def test_the_page_s_mean_and_its_spread(plan):
+    found = figures(plan, "--turns", "geometric:mean=5,max=20")["turns"]
+    page = PAGE.read_text(encoding="utf-8")
+    with_spread, flat = found["prompt_tokens_per_episode"], found["prompt_tokens_at_mean_turns"]
+    said = (
+        f"a mean of {found['mean']:.2f} turns makes {with_spread:,.0f} prompt tokens per\nepisode "
+    )
+    assert (
+        said + f"where the same constant would make {flat:,.0f}: {with_spread / flat:.2f} times"
+        in page
+    )
