@@ -51,10 +51,17 @@ class RunFolder:
         self._claim: int | None = None
 
     @property
+    def spent_file(self) -> Path:
+        """What is spent of the run's budget, where it has one."""
+        from agentgym.rollout.spending import SPENT_FILE
+
+        return self.path / SPENT_FILE
+
+    @property
     def files(self) -> frozenset[Path]:
         """What a run writes here, as absolute paths."""
         files = (self.traces, self.config, self.summary, self.unjudged, self.spending)
-        return frozenset(file.resolve() for file in files)
+        return frozenset(file.resolve() for file in (*files, self.spent_file))
 
     def claim(self) -> None:
         """Keep other processes out until `release`, or the end of this one.

@@ -109,6 +109,8 @@ class Play:
                     await self._play_all(engine, requests, left)
             finally:
                 self.folder.dropped(engine.status().dropped_usage)
+                if (ledger := getattr(engine, "ledger", None)) is not None:
+                    ledger.keep()
             _say_what_was_dropped(engine.status())
             if journal is not None:
                 self.folder.forget_judged()
@@ -124,9 +126,17 @@ class Play:
 
     def _count_spent_of_the_run(self, engine: Engine | RemoteEngine) -> None:
         """The run's own budget is for the run, too."""
+        from agentgym.rollout.spending import Spending, read_spending
+
         ledger = getattr(engine, "ledger", None)
-        if ledger is not None and self.args.resume:
-            ledger.spent_before(self.folder.spent())
+        if ledger is None:
+            return
+        if self.args.resume:
+            # What was paid for and has no trace is charged again as it comes out of a recording.
+            known = Spending() if self.args.record else read_spending(self.folder.spent_file)
+            spent = known.at_least(self.folder.spent())
+            ledger.spent_before(spent.billed, unbilled=spent.unbilled)
+        ledger.keep_in(self.folder.spent_file)
 
     async def _play_all(
         self,

@@ -27,11 +27,13 @@ from agentgym.evaluate.columns import ColumnSpec, check_names
 from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk
 from agentgym.evaluate.result import EvaluationResult, read_result, write_result
 from agentgym.evaluate.setting import EvaluationSetting, code_version
+from agentgym.metering import Meter
 from agentgym.roles import Roles
 from agentgym.rollout import Engine, Ledger, Limits, Progress, Retry, Stages
 from agentgym.rollout.journal import Journal
 from agentgym.rollout.policies import named_policy
 from agentgym.rollout.progress import progress_for
+from agentgym.rollout.spending import SPENT_FILE, read_spending
 from agentgym.traces import TraceWriter
 from agentgym.types import ToolSpec
 
@@ -177,6 +179,8 @@ class Evaluation:
                 for play in plays:
                     await play
         finally:
+            if ledger is not None:
+                ledger.keep()
             for play in plays:
                 play.close()  # those that an error kept from beginning
             self._bar.close()
@@ -288,8 +292,13 @@ class Evaluation:
         ledger = Ledger(self._limits.budget, free_roles=() if has_model else ("policy",))
         servers = [server for column in self._columns for server in column.spec.servers]
         ledger.check_prices((*servers, *self.setting.endpoints.values()))
+        told = Meter()
         for column in self._columns:
-            ledger.spent_before(column.usage())
+            for role, usage in column.usage().items():
+                told.add(role, usage)
+        spent = read_spending(self.out / SPENT_FILE).at_least(told.by_role)
+        ledger.spent_before(spent.billed, unbilled=spent.unbilled)
+        ledger.keep_in(self.out / SPENT_FILE)
         return ledger
 
     def _check_same_evaluation(self) -> None:

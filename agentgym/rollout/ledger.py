@@ -16,6 +16,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentgym.client import Endpoint, Prices
 from agentgym.clients.waiting import WaitingLine, Wake
@@ -24,6 +25,7 @@ from agentgym.errors import BudgetExceeded, ConfigError
 from agentgym.metering import Meter
 from agentgym.rollout.account import CRUMB, Account, amount_of
 from agentgym.rollout.budget import BudgetStatus, CapStatus, RunBudget, Unit, amount_text
+from agentgym.rollout.spending import Spending, Unbilled, write_spending
 from agentgym.types import Usage
 
 PILOTS = 4
@@ -99,6 +101,8 @@ class Ledger:
         self._has_asked = False
         """Whether anything was held for or billed yet, so that a request's size is known."""
         self._prices: dict[str, Prices] = {}
+        self._settled: dict[str, dict[Unit, float]] = {}
+        self._file: Path | None = None
         self.over = 0
         """Episodes that were played to their end."""
         self._waiting: list[Wake] = []
@@ -139,22 +143,57 @@ class Ledger:
 
     # --- what is spent --------------------------------------------------------------------------
 
-    def spent_before(self, spent: Mapping[str, Usage]) -> None:
+    def spent_before(
+        self, spent: Mapping[str, Usage], *, unbilled: Mapping[str, Unbilled] | None = None
+    ) -> None:
         """Count what an earlier part of the run has cost, by role.
 
         What it cost in an endpoint that had no prices then is counted at those it has now.
+
+        Args:
+            spent: What was billed.
+            unbilled: What beside that may have been spent, since nobody saw the bill.
         """
+        more = unbilled or {}
         with self._lock:
-            for role, used in spent.items():
+            for role in {**spent, **more}:
+                used, unknown = spent.get(role, Usage(calls=0)), more.get(role, Unbilled())
                 prices = self._prices.get(role) if used.cost_usd is None else None
-                usage = used
                 if prices is not None:
-                    usage = used.model_copy(update={"cost_usd": prices.cost_usd(used)})
-                self._count(role, usage)
-                for account in self._accounts:
-                    if account.counts(role):
-                        amount = amount_of(usage, account.unit)
-                        account.settled[role] = account.settled.get(role, 0.0) + amount
+                    used = used.model_copy(update={"cost_usd": prices.cost_usd(used)})
+                self._count(role, used)
+                self._settle(
+                    role,
+                    {
+                        "usd": amount_of(used, "usd") + unknown.usd,
+                        "tokens": amount_of(used, "tokens") + unknown.tokens,
+                    },
+                )
+
+    def spending(self) -> Spending:
+        """What is spent so far."""
+        with self._lock:
+            unbilled = {}
+            for role, took in self._settled.items():
+                billed = self.spent_by_role.get(role, Usage(calls=0))
+                usd, tokens = (max(0.0, took[u] - amount_of(billed, u)) for u in ("usd", "tokens"))
+                if usd > CRUMB * took["usd"] or tokens > 0:
+                    unbilled[role] = Unbilled(usd=usd, tokens=tokens)
+            return Spending(billed=dict(self.spent_by_role), unbilled=unbilled)
+
+    def keep_in(self, file: Path) -> None:
+        """From now on, `keep` writes what is spent to a file."""
+        self._file = file
+
+    def keep(self) -> None:
+        """Write down what is spent; the engine does after every episode.
+
+        Raises:
+            TraceError: If it can't be written.
+        """
+        if self._file is not None:
+            with self._lock:  # one at a time
+                write_spending(self._file, self.spending())
 
     def charge(self, role: str, usage: Usage) -> None:
         """Count a bill."""
@@ -206,10 +245,15 @@ class Ledger:
         took: dict[Unit, float] = {"tokens": tokens, "usd": usd}
         with self._lock:
             self._give_back(held)
-            for account in self._counting(held.role):
-                before = account.settled.get(held.role, 0.0)
-                account.settled[held.role] = before + took[account.unit]
+            self._settle(held.role, took)
             self._line.serve()
+
+    def _settle(self, role: str, took: Mapping[Unit, float]) -> None:
+        so_far = self._settled.setdefault(role, {"usd": 0.0, "tokens": 0.0})
+        for unit, amount in took.items():
+            so_far[unit] += amount
+        for account in self._counting(role):
+            account.settled[role] = account.settled.get(role, 0.0) + took[account.unit]
 
     def _counting(self, role: str) -> list[Account]:
         return [account for account in self._accounts if account.counts(role)]

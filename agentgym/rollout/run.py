@@ -379,6 +379,8 @@ class Run:
             if self._writer is not None:
                 self._writer.write(trace)
             self._observer.finish(trace)
+        if self._ledger is not None:
+            self._ledger.keep()
         self._deliver(self._shelf.finish(request, traces))
         if is_cut:
             return

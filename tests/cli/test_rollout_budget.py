@@ -97,6 +97,23 @@ def test_a_larger_budget_goes_on_where_the_smaller_one_ended(run):
     assert (summary["n_scored"], summary["budget_stop"]) == (20, None)
 
 
+def test_what_a_killed_run_had_in_flight_is_spent_though_no_trace_tells(run, tmp_path):
+    run("--budget-usd", 7.6 * run.cost)
+    traces = tmp_path / "x" / "traces.jsonl"
+    kept = traces.read_text().splitlines(keepends=True)[:5]
+    traces.write_text("".join(kept))  # as if the last two had been cut by SIGKILL
+    code, _, err, summary = run("--resume", "--budget-usd", 9.6 * run.cost)
+    assert code == EXIT_BUDGET, err
+    assert summary["n_scored"] == 5 + 2
+    assert summary["budget_stop"]["struck"]["spent"] == pytest.approx(9 * run.cost)
+    (tmp_path / "x" / "spent.json").write_text("{torn")
+    code, _, err, _ = run("--resume", "--budget-usd", 11 * run.cost)
+    assert (code, err.count("\n"), "spent.json, which says what the run has spent" in err) == (
+        *(1, 1),
+        True,
+    )
+
+
 def test_tokens_and_roles_have_caps_of_their_own(run):
     code, _, err, summary = run(
         "--budget-usd", 5, "--budget-tokens", f"policy={5.6 * run.tokens:.0f}"

@@ -20,9 +20,10 @@ from tests.support.rolling import SUBMIT, Maker, singles
 
 pytest.importorskip("transformers")
 
+from agentgym.rollout.spending import SPENT_FILE
 from agentgym.train.config import TrainConfig
 from agentgym.train.interrupt import stoppable
-from agentgym.train.spending import SPENT_FILE, require_paid, within_budget
+from agentgym.train.spending import require_paid, within_budget
 
 BATCH = 4
 
@@ -77,8 +78,10 @@ def test_a_run_ends_before_the_step_it_would_not_pay_for(tmp_path):
     assert f"`agentgym train --out {tmp_path} --resume --set budget.usd=…`" in str(stop.value)
     assert stop.value.status.done == 2 * BATCH
     spent = json.loads((tmp_path / SPENT_FILE).read_text())
-    assert spent["judge"]["cost_usd"] == pytest.approx(0.08)
-    assert spent["policy"]["cost_usd"] is None  # its own GPUs; nobody claims they are free
+    assert spent["billed"]["judge"]["cost_usd"] == pytest.approx(0.08)
+    assert (
+        spent["billed"]["policy"]["cost_usd"] is None
+    )  # its own GPUs; nobody claims they are free
 
 
 def test_what_was_spent_before_a_resume_is_spent(tmp_path):
