@@ -152,7 +152,7 @@ def _parts_table(plan: Plan) -> Table:
         share = part.usd / plan.total_usd if plan.total_usd else 0.0
         table.add_row(printable(f"{part.role} {part.what}"), dollars(part.usd), f"{share:.1%}")
     if not plan.parts:
-        nothing = "nothing has a price" if plan.unpriced else "nothing is paid for"
+        nothing = "nothing is paid for" if plan.is_priced else "nothing has a price"
         table.add_row(nothing, "", "")
     return table
 

@@ -341,6 +341,7 @@ def test_nothing_priced_and_nothing_to_pay_are_told_apart(plan):
     assert "nothing has a price" in plan(*nothing)
     free = plan(*nothing, "--set", "policy.prices={input = 0, output = 0}")
     assert "nothing is paid for" in free
+    assert "nothing is paid for" in plan("--groups", 0)
     assert "what moves the tokens" in free
 
 
