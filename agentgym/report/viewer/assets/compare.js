@@ -4,12 +4,14 @@
 class CompareView {
   constructor(app) {
     this.app = app;
-    this.node = el("main.compare");
+    this.node = el("main.compare", { tabindex: "-1" });
   }
 
   async show(params) {
     const { store } = this.app;
-    const rows = ["a", "b"].map((side) => store.find(params.get(side), params.get(side + "file")));
+    const rows = ["a", "b"].map((side) => store.find({
+      id: params.get(side), file: params.get(side + "file"), judged: params.get(side + "judged"),
+    }));
     this.rows = rows;
     if (!rows[0] || !rows[1]) {
       replace(this.node, el("p.empty", {}, "One of the two episodes isn't here" + (store.reading ? " so far." : ".")));
@@ -20,6 +22,7 @@ class CompareView {
     if (this.rows !== rows) return;
     replace(this.node, this._bar(rows), this._summary(rows, [a.trace, b.trace]), this._conversation(a.trace, b.trace));
     this.node.scrollTop = 0;
+    this.node.focus({ preventScroll: true });
   }
 
   _bar([a, b]) {
@@ -37,8 +40,8 @@ class CompareView {
     const lines = [
       ["outcome", (row) => outcomeMark(row)], ["reward", (row) => num(row.reward, 4)],
       ["task", (row) => row.task ?? "–"], ["model", (row) => row.model ?? "–"], ["file", (row) => row.fileName],
-      ...names.map((name) => [name, (row, trace) => num(trace.verdict.components[name], 4)]),
-      ...gates.map((name) => [`gate ${name}`, (row, trace) => gateText(trace.verdict.gates[name])]),
+      ...names.map((name) => [name, (row, trace) => num(own(trace.verdict.components, name), 4)]),
+      ...gates.map((name) => [`gate ${name}`, (row, trace) => gateText(own(trace.verdict.gates, name))]),
       ["ended", (row) => row.ended], ["turns", (row) => int(row.turns)],
       ["tokens in / out", (row) => `${int(row.tokensIn)} / ${int(row.tokensOut)}`],
       ["cost", (row) => dollars(row.cost)], ["time", (row) => seconds(row.seconds)],
@@ -98,7 +101,7 @@ function sectionsOf(trace) {
   const textOf = (message, calls) => [String(message.role), [contentText(message.content), ...calls].filter(Boolean).join("\n")];
   const callText = (call) => `→ ${call.name}(${valueText(call.arguments ?? call.raw_arguments)})`;
   return [
-    { title: "Opening", texts: openingOf(trace).map((message) => textOf(message, [])) },
+    { title: "Opening", texts: openingOf(trace).map((message) => textOf(message, askedIn(message).map(callText))) },
     ...trace.turns.map((turn) => ({
       title: `Turn ${turn.index + 1}`,
       texts: [

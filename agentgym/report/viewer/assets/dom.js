@@ -31,6 +31,11 @@ function replace(node, ...children) {
   return append(node, children);
 }
 
+/** An object's own value: one that is called "constructor" is no function of the language. */
+function own(object, name) {
+  return Object.hasOwn(object, name) ? object[name] : undefined;
+}
+
 /** A folded part whose content is made when it is first opened. */
 function lazyDetails(summary, make, { open = false, kind = "details" } = {}) {
   const details = el(kind, { open }, el("summary", {}, summary));

@@ -5,13 +5,13 @@ const SIBLINGS_SHOWN = 200;
 class EpisodeView {
   constructor(app) {
     this.app = app;
-    this.node = el("main.episode");
+    this.node = el("main.episode", { tabindex: "-1" });
     this.turn = -1;
   }
 
   async show(params) {
     const { store } = this.app;
-    const row = store.find(params.get("id"), params.get("file"));
+    const row = store.find(Object.fromEntries(params));
     this.row = row;
     this.turn = -1;
     if (!row) {
@@ -23,18 +23,22 @@ class EpisodeView {
     const body = await store.body(row);
     if (this.row !== row) return; // another one was opened meanwhile
     const { trace, ids } = body;
+    this.bar = el("div.bar");
+    this.drawBar();
     replace(this.node,
-      this._bar(row),
+      this.bar,
       el("div.columns", {},
         el("div.conversation", {}, this._conversation(trace, ids)),
         el("aside", {}, verdictPanel(row, trace), errorPanel(trace), earlierPanel(trace),
           this._siblings(row), usagePanel(row, trace), originPanel(row, trace))));
     this.node.scrollTop = 0;
+    this.node.focus({ preventScroll: true }); // so that the keys scroll it
     const turn = params.get("turn");
     if (turn !== null) this.goToTurn(Number(turn) - 1, { link: false });
   }
 
-  _bar(row) {
+  drawBar() {
+    const { row } = this;
     const { list } = this.app;
     const at = list.rows.indexOf(row);
     const step = (by, label, key) => {
@@ -42,7 +46,7 @@ class EpisodeView {
       return el("button", { type: "button", title: `${label} episode of the list (${key})`, disabled: at < 0 || !other,
                             click: () => this.app.openEpisode(other) }, label);
     };
-    return el("div.bar", {},
+    replace(this.bar,
       el("button", { type: "button", title: "back to the list (Esc)", click: () => this.app.openList() }, "← list"),
       step(-1, "previous", "p"), step(1, "next", "n"),
       el("h1", {}, visible(visibleText(row.task ?? row.env, 120)), el("span.quiet", {}, ` sample ${row.sample}`)),

@@ -1,7 +1,8 @@
 // The keyboard, and the page that explains it.
 
 const KEYS = [
-  ["j, ↓ / k, ↑", "next / previous episode; in an episode, next / previous turn"],
+  ["j / k", "next / previous episode; in an episode, next / previous turn"],
+  ["↓ ↑, Page, Home, End", "in the list, like j and k; elsewhere they scroll"],
   ["Enter", "open the episode"],
   ["/", "filter the list"],
   ["t", "search in the conversations"],
@@ -16,6 +17,7 @@ const KEYS = [
 const FILTERS = [
   ["chair boho", "both words, in task, env, model, file, gates, first message"],
   ["reward>=0.5 turns<4", "numbers: reward, turns, calls, malformed, cost, tokens, seconds, step, sample, and components by name"],
+  ["\"exact match\"<1", "a component whose name has spaces"],
   ["gate:malformed", "part of a name: gate, env, task, id, group, split, model, file, class, stage, ended, seed"],
   ["env=agentgym/WebShop-v0", "the whole of it"],
   ["is:masked", "solved, unsolved, completed, masked, scored, truncated, malformed, cutoff, repeated, superseded"],
@@ -77,7 +79,10 @@ function inList(app) {
 
 function inEpisode(app) {
   const { episode, list } = app;
-  const other = (by) => () => { const row = list.rows[list.rows.indexOf(episode.row) + by]; if (row) app.openEpisode(row); };
+  const other = (by) => () => {
+    const at = list.rows.indexOf(episode.row);
+    if (at >= 0 && list.rows[at + by]) app.openEpisode(list.rows[at + by]);
+  };
   return {
     j: () => episode.goToTurn(episode.turn + 1), k: () => episode.goToTurn(episode.turn - 1),
     g: () => episode.goToTurn(0), G: () => episode.goToTurn(Infinity), n: other(1), p: other(-1),

@@ -2,6 +2,9 @@
 
 const ROW_PX = 32;
 const SPARE_ROWS = 10;
+const PRINTED_ROWS = 2000;
+const GAP_PX = 10;
+const EDGE_PX = 14;
 
 // Of those with `varies`, a column in which nothing does is left out; with `some`, one without values.
 const COLUMNS = [
@@ -11,7 +14,7 @@ const COLUMNS = [
   { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
   { name: "env", label: "env", width: "minmax(80px, 0.7fr)", cell: (row) => textCell(row.env.split("/").pop(), row.env), varies: (row) => row.env },
   { name: "model", label: "model", width: "minmax(60px, 0.6fr)", cell: (row) => textCell(row.model), varies: (row) => row.model },
-  { name: "file", label: "file", width: "minmax(90px, 0.8fr)", cell: (row) => textCell(row.fileName), varies: (row) => row.file },
+  { name: "file", label: "file", width: "minmax(90px, 0.8fr)", cell: fileCell, varies: (row) => row.file },
   { name: "step", label: "step", width: "50px", right: true, cell: (row) => row.step ?? "–", varies: (row) => row.step },
   { name: "turns", label: "turns", width: "60px", right: true, cell: (row) => row.turns },
   { name: "calls", label: "calls", width: "60px", right: true, cell: callsCell },
@@ -35,6 +38,14 @@ function outcomeMark(row) {
 function textCell(text, title = null) {
   if (text === null || text === undefined) return "–";
   return el("span", { title: visibleText(title || text) }, visible(visibleText(text)));
+}
+
+/** A file's name; where there is no room for it, its end is seen, in which files differ. */
+function fileCell(row) {
+  const name = row.fileName.replace(/\.jsonl$/, "");
+  const cut = cutAt(name, Math.max(0, name.length - 10));
+  return el("span.ends", { title: visibleText(row.fileName) },
+    el("span", {}, visible(visibleText(name.slice(0, cut)))), el("span", {}, visible(visibleText(name.slice(cut)))));
 }
 
 function taskCell(row) {
@@ -66,6 +77,7 @@ class ListView {
     this.selected = null;
     this.state = { q: "", text: "", sort: "" };
     this.hits = null;
+    this.printing = false;
     this.node = this._build();
   }
 
@@ -96,6 +108,9 @@ class ListView {
     this.scroller = el("div.scroller", { tabindex: "-1", scroll: () => this._draw() }, this.head, this.space);
     this.table = el("div.grid", { role: "grid", "aria-label": "episodes", tabindex: "0" }, this.scroller);
     new ResizeObserver(() => this._draw()).observe(this.scroller);
+    for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+      window.addEventListener(event, () => { this.printing = printing; this._draw(); });
+    }
     return el("main.list", {},
       el("div.tools", {}, this.input, this.textInput),
       el("div.tools", {}, Object.values(this.picks), this.count), this.hint, this.table);
@@ -103,10 +118,11 @@ class ListView {
 
   /** Show the list as a link says. */
   show(params) {
+    const before = this.state.text;
     this.state = { q: params.get("q") || "", text: params.get("text") || "", sort: params.get("sort") || "" };
     this.input.value = this.state.q;
     this.textInput.value = this.state.text;
-    this._searchText();
+    if (this.state.text !== before) this._searchText();
     this.refresh();
     if (this.selected) this._scrollTo(this.rows.indexOf(this.selected));
   }
@@ -134,12 +150,17 @@ class ListView {
     this.searching = null;
     this.hits = this.state.text.trim() ? new Set() : null;
     this.searched = 0;
+    this.times = this.app.store.times;
     this.searchOn();
   }
 
   /** Search in what wasn't searched yet: all of it, or what has been appended. */
   searchOn() {
     const { store } = this.app;
+    if (this.hits && this.times !== store.times) {
+      this._searchText(); // other rows: those found before are no longer there
+      return;
+    }
     if (!this.hits || this.searching || this.searched >= store.rows.length) return;
     const search = this.searching = new AbortController();
     let drawn = 0;
@@ -180,7 +201,9 @@ class ListView {
     const superseded = this.rows.length - counting.length;
     const all = store.rows.filter((row) => !row.superseded).length;
     const parts = [counting.length === all ? plural(all, "episode") : `${int(counting.length)} of ${plural(all, "episode")}`];
-    if (counting.length) parts.push(`${int(solved)} solved`);
+    const open = counting.filter((row) => row.correct === null && !row.masked).length;
+    if (counting.length > open) parts.push(`${int(solved)} solved`);
+    if (open) parts.push(`${int(open)} of which nobody can tell`);
     if (unscored) parts.push(`${int(unscored)} without a score`);
     if (superseded) parts.push(`${int(superseded)} superseded`);
     if (this.hits && this.searched < store.rows.length) parts.push(`searching: ${share(this.searched, store.rows.length)}`);
@@ -203,7 +226,7 @@ class ListView {
         .find((term) => term.field === name && !term.not)?.value || "";
       if (name !== "is") {
         const known = [...values[name]].filter((value) => value !== null).sort(COLLATOR.compare);
-        if (select.options.length !== known.length + 1) {
+        if (known.some((value, k) => select.options[k + 1]?.value !== value) || select.options.length !== known.length + 1) {
           replace(select, el("option", { value: "" }, "any"),
                   known.map((value) => el("option", { value }, visible(visibleText(value, 60)))));
         }
@@ -218,6 +241,8 @@ class ListView {
     this.columns = COLUMNS.filter(({ varies, some }) =>
       (!varies || rows.some((row) => varies(row) !== varies(rows[0]))) && (!some || rows.some(some)));
     this.node.style.setProperty("--columns", this.columns.map((column) => column.width).join(" "));
+    const least = this.columns.reduce((sum, column) => sum + parseInt(column.width.match(/\d+/)[0], 10) + GAP_PX, 2 * EDGE_PX);
+    this.node.style.setProperty("--least", `${least}px`);
     replace(this.head, this.columns.map((column) => {
       const down = this.state.sort === "-" + column.name;
       const up = this.state.sort === column.name;
@@ -233,14 +258,17 @@ class ListView {
   _draw() {
     if (!this.columns) return;
     const height = this.scroller.clientHeight || 600;
-    const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW_PX) - SPARE_ROWS);
-    const last = Math.min(this.rows.length, first + Math.ceil(height / ROW_PX) + 2 * SPARE_ROWS);
+    const top = this.printing ? 0 : Math.floor(this.scroller.scrollTop / ROW_PX) - SPARE_ROWS;
+    const first = Math.max(0, top);
+    const count = this.printing ? PRINTED_ROWS : Math.ceil(height / ROW_PX) + 2 * SPARE_ROWS;
+    const last = Math.min(this.rows.length, first + count);
     this.space.style.height = `${this.rows.length * ROW_PX}px`;
     const rows = [];
     for (let k = first; k < last; k += 1) rows.push(this._row(this.rows[k], k));
     replace(this.space, rows);
     if (this.selected) this.table.setAttribute("aria-activedescendant", `row-${this.selected.number}`);
     if (!this.rows.length) append(this.space, [el("p.empty", {}, this._nothing())]);
+    if (this.printing && last < this.rows.length) append(this.space, [el("p.empty", {}, `and ${plural(this.rows.length - last, "more episode")}`)]);
   }
 
   _nothing() {

@@ -38,7 +38,7 @@ class App {
   async route() {
     const params = new URLSearchParams(location.hash.slice(1));
     const views = { episode: this.episode, compare: this.comparison };
-    const view = views[params.get("view")] || this.list;
+    const view = own(views, params.get("view")) || this.list;
     this.view = view;
     replace(this.content, view.node);
     this.alert.hidden = true;
@@ -63,8 +63,10 @@ class App {
             el("ul", {}, notes.map((note) => el("li", {}, visible(note)))));
     this.notes.hidden = !notes.length;
     this.list.searchOn();
-    if (this.view === this.list) this.list.refresh();
-    else if (this.view && !this.view.row && !this.view.rows?.every(Boolean)) this.route();
+    this.list.refresh(); // also for n and p of an episode that a link led to
+    const here = (row) => row && this.store.rows[row.number] === row; // and not one of before
+    if (this.marked && !here(this.marked)) this._setMark(null);
+    if (this.view === this.episode ? !here(this.episode.row) : this.view === this.comparison && !this.comparison.rows.every(here)) this.route();
   }
 
   // --- links --------------------------------------------------------------------------------
@@ -80,8 +82,10 @@ class App {
   compareLink(a, b) {
     const [one, other] = [this.store.reference(a), this.store.reference(b)];
     const params = { view: "compare", a: one.id, b: other.id };
-    if (one.file) params.afile = one.file;
-    if (other.file) params.bfile = other.file;
+    for (const [side, link] of [["a", one], ["b", other]]) {
+      if (link.file) params[side + "file"] = link.file;
+      if (link.judged) params[side + "judged"] = link.judged;
+    }
     return this.link(params);
   }
 
@@ -100,6 +104,7 @@ class App {
 
   /** With the marked episode, or else with the next of its group. */
   compareWith(row) {
+    if (!row) return;
     const group = this.store.siblings(row);
     const sibling = group[(group.indexOf(row) + 1) % group.length];
     const other = this.marked && this.marked !== row ? this.marked : sibling;
@@ -112,13 +117,19 @@ class App {
     history.replaceState(null, "", this.link(params));
   }
 
+  /** Remember an episode, or forget it. */
   mark(row) {
-    this.marked = this.marked === row ? null : row;
-    const text = this.marked ? `marked: ${visibleText(row.task ?? row.id, 40)} #${row.sample} – c compares` : "";
-    replace(this.markedLabel, visible(text));
-    this.markedLabel.hidden = !this.marked;
+    if (!row) return;
+    this._setMark(this.marked === row ? null : row);
     if (this.view === this.list) this.list.refresh();
-    else this.route();
+    else this.episode.drawBar();
+  }
+
+  _setMark(row) {
+    this.marked = row;
+    const text = row ? `marked: ${visibleText(row.task ?? row.id, 40)} #${row.sample} – c compares` : "";
+    replace(this.markedLabel, visible(text));
+    this.markedLabel.hidden = !row;
   }
 
   toggleTheme() {

@@ -14,7 +14,7 @@ const NUMBER_FIELDS = {
 };
 const FACTS = {
   solved: (row) => row.correct === true,
-  unsolved: (row) => !row.masked && row.correct !== true,
+  unsolved: (row) => !row.masked && row.correct === false,
   completed: (row) => row.completed,
   masked: (row) => row.masked,
   scored: (row) => !row.masked,
@@ -24,7 +24,8 @@ const FACTS = {
   repeated: (row) => row.earlier > 0,
   superseded: (row) => row.superseded,
 };
-const TERM = /(-?)(?:([\p{L}\p{N}_.]+)(>=|<=|[:=<>]))?("[^"]*"|\S*)/uy;
+const QUOTED = String.raw`"(?:[^"\\]|\\.)*"`; // \" and \\ stand for themselves
+const TERM = new RegExp(`(-?)(?:([^\\s"<>=:]+|${QUOTED})(>=|<=|[:=<>]))?(${QUOTED}|\\S*)`, "suy");
 
 /** The terms of a query; what can't be read has `error`. `components` are the names there are. */
 function parseQuery(text, components) {
@@ -33,32 +34,40 @@ function parseQuery(text, components) {
   while (at < text.length) {
     if (/\s/.test(text[at])) { at += 1; continue; }
     TERM.lastIndex = at;
-    const [source, minus, field, operator, quoted] = TERM.exec(text);
-    const value = quoted.startsWith('"') ? quoted.replace(/"/g, "") : quoted;
-    const term = { source, not: minus === "-", field, operator, value };
+    const [source, minus, name, operator, value] = TERM.exec(text);
+    const term = { source, not: minus === "-", field: name && unquoted(name), operator, value: unquoted(value) };
     terms.push(Object.assign(term, meaningOf(term, components)));
     at += source.length || 1;
   }
   return terms;
 }
 
+function unquoted(text) {
+  if (!text.startsWith('"')) return text;
+  return text.replace(/^"|"$/g, "").replace(/\\(["\\])/g, "$1");
+}
+
+function quoted(text) {
+  return /[\s"]/.test(text) ? `"${text.replace(/["\\]/g, "\\$&")}"` : text;
+}
+
 function meaningOf({ field, operator, value }, components) {
   if (!field) return { test: haystackTest(value) };
   const name = field.toLowerCase();
   if (name === "is" && operator === ":") {
-    return FACTS[value] ? { test: FACTS[value] } : { error: `is: takes ${Object.keys(FACTS).join(", ")}` };
+    return own(FACTS, value) ? { test: FACTS[value] } : { error: `is: takes ${Object.keys(FACTS).join(", ")}` };
   }
   if (name === "gate" && (operator === ":" || operator === "=")) {
     return { test: (row) => row.gates.some((gate) => textTest(operator, value)(gate)) };
   }
-  const text = TEXT_FIELDS[name];
+  const text = own(TEXT_FIELDS, name);
   if (text && (operator === ":" || operator === "=")) {
     const test = textTest(operator, value);
     return { test: (row) => test(text(row)) };
   }
   if (text || name === "gate" || name === "is") return { error: `${name} takes : or =` };
-  const number = NUMBER_FIELDS[name] ||
-    (components.has(field) ? (row) => row.components[field] ?? null : null);
+  const number = own(NUMBER_FIELDS, name) ||
+    (components.has(field) ? (row) => own(row.components, field) ?? null : null);
   if (!number) {
     if (operator === ":") return { test: haystackTest(field + operator + value) };
     return { error: `nothing is called ${field}` };
@@ -109,12 +118,12 @@ function withTerm(text, field, operator, value) {
   const kept = parseQuery(text, new Set())
     .filter((term) => !(term.field === field && !term.not))
     .map((term) => term.source);
-  if (value) kept.push(`${field}${operator}${/[\s"]/.test(value) ? `"${value}"` : value}`);
+  if (value) kept.push(`${field}${operator}${quoted(value)}`);
   return kept.join(" ");
 }
 
 const SORTS = {
-  outcome: (row) => (row.masked ? null : row.correct === true ? 2 : row.completed ? 1 : 0),
+  outcome: (row) => (row.masked || row.correct === null ? null : row.correct ? 2 : row.completed ? 1 : 0),
   ...NUMBER_FIELDS, env: TEXT_FIELDS.env, task: TEXT_FIELDS.task, model: TEXT_FIELDS.model,
   file: TEXT_FIELDS.file, ended: TEXT_FIELDS.ended, gates: (row) => row.gates.length || null,
   started: (row) => row.started,
@@ -124,7 +133,7 @@ const COLLATOR = new Intl.Collator("en", { numeric: true });
 /** Rows in the order of a column ("-reward" is descending); unknown values come last either way. */
 function sortRows(rows, sort) {
   const down = sort.startsWith("-");
-  const key = SORTS[down ? sort.slice(1) : sort];
+  const key = own(SORTS, down ? sort.slice(1) : sort);
   if (!key) return rows;
   const compare = (a, b) => (typeof a === "string" ? COLLATOR.compare(a, b) : a - b);
   return rows

@@ -7,6 +7,7 @@ class Store {
     this.files = [];
     this.notes = [];
     this.reading = false;
+    this.times = 0; // that rows were thrown away for others
     this.byId = new Map();
     this.byGroup = new Map();
     this.byTask = new Map();
@@ -48,20 +49,29 @@ class Store {
   }
 
   clear() {
+    this.times += 1;
     this.rows = [];
+    this.components.clear();
     for (const map of [this.byId, this.byGroup, this.byTask, this.latest]) map.clear();
   }
 
-  /** The row of a link: an attempt's id, and its file where several have it. */
-  find(id, file) {
-    const found = this.byId.get(id) || [];
-    return found.find((row) => row.fileName === file) || found[found.length - 1] || null;
+  /** The row of a link: its id, its file where several have it, and which verdict if not the last. */
+  find({ id, file, judged }) {
+    const all = this.byId.get(id) || [];
+    const inFile = all.filter((row) => row.fileName === file);
+    const found = inFile.length ? inFile : all;
+    return found[judged - 1] || found[found.length - 1] || null;
   }
 
-  /** How a link names a row. */
+  /** How a link names a row. A conversation that is judged again has its id on several lines. */
   reference(row) {
-    const several = (this.byId.get(row.id) || []).length > 1;
-    return several ? { id: row.id, file: row.fileName } : { id: row.id };
+    const all = this.byId.get(row.id) || [];
+    const inFile = all.filter((other) => other.file === row.file);
+    const place = inFile.indexOf(row);
+    const link = { id: row.id };
+    if (all.length > inFile.length) link.file = row.fileName;
+    if (place < inFile.length - 1) link.judged = place + 1;
+    return link;
   }
 
   siblings(row) {
@@ -168,7 +178,7 @@ class ServedStore extends Store {
     }
     const again = news.generation !== this.generation;
     const changed = again || this.lost || news.rows.length || news.reading !== this.reading ||
-      news.notes.length !== this.notes.length;
+      news.notes.join("\n") !== this.notes.join("\n");
     if (again) this.clear();
     Object.assign(this, { lost: null, generation: news.generation, files: news.files,
                           notes: news.notes, reading: news.reading });

@@ -3,6 +3,7 @@
 
 const FIRST_CHARS = 3000;
 const MORE_CHARS = 50000;
+const BEFORE_CHARS = 300; // of what is the same, before a difference
 
 // Control characters but tab and line feed (and CR before LF), lone surrogates, and what reorders,
 // hides or joins text: bidi controls, zero-width characters, tag characters. Joiners that scripts
@@ -62,13 +63,32 @@ function cutAt(text, at) {
   return code >= 0xd800 && code <= 0xdbff ? at - 1 : at;
 }
 
-/** A text of any length; what is long is folded and comes by and by. */
+/** A text of any length; what is long is folded and comes by and by, from the highlight on if any. */
 function longText(text, { first = FIRST_CHARS, highlight = null } = {}) {
   const box = el("pre.text", { dir: "auto" });
-  const end = text.length > first * 1.2 ? cutAt(text, first) : text.length;
-  append(box, highlight ? highlighted(text.slice(0, end), highlight) : visible(text.slice(0, end)));
-  if (end === text.length) return box;
-  return el("div", {}, box, moreButton(box, text, end));
+  const long = text.length > first * 1.2;
+  const from = long && highlight && highlight[0] > first / 2 ? cutAt(text, Math.max(1, highlight[0] - BEFORE_CHARS)) : 0;
+  const end = text.length - from > first * 1.2 ? cutAt(text, from + first) : text.length;
+  const shown = text.slice(from, end);
+  append(box, highlight ? highlighted(shown, highlight.map((place) => Math.max(0, place - from))) : visible(shown));
+  if (!from && end === text.length) return box;
+  return el("div", {}, from ? earlierButton(box, text, from) : null, box,
+            end < text.length ? moreButton(box, text, end) : null);
+}
+
+function earlierButton(box, text, from) {
+  const label = () => `show what comes before: ${int(from)} characters, the same in both`;
+  const button = el("button.more", {
+    type: "button",
+    click: () => {
+      const begin = from > MORE_CHARS ? cutAt(text, from - MORE_CHARS) : 0;
+      box.prepend(el("span.part", {}, visible(text.slice(begin, from))));
+      from = begin;
+      if (!from) button.remove();
+      else button.textContent = label();
+    },
+  }, label());
+  return button;
 }
 
 function moreButton(box, text, shown) {

@@ -7,8 +7,9 @@ const CALL_STATES = {
   cut_off: "cut off by the output limit", not_run: "not run: the episode ended first",
 };
 
-/** One message: who says it, and what. `parts` come after the text. */
-function messageBox(message, { who = null, parts = [], highlight = null, first = undefined } = {}) {
+/** One message: who says it, and what; after the text `parts`, by default the calls it asks for. */
+function messageBox(message, { who = null, parts = null, highlight = null, first = undefined } = {}) {
+  parts ??= askedIn(message).map(callBox);
   const text = contentText(message.content);
   const role = String(message.role ?? "?");
   const known = ["system", "user", "assistant", "tool"].includes(role) ? role : "other";
@@ -33,16 +34,18 @@ function callBox(call) {
     longText(valueText(readable ? call.arguments : call.raw_arguments), { first: 1500 }));
 }
 
-/** What the message asks for, where no call was recorded. */
-function askedBox(asked) {
-  const target = asked && asked.function ? asked.function : asked;
-  return callBox({ name: String(target?.name ?? "?"), arguments: null, raw_arguments: target?.arguments ?? asked, status: "" });
+/** The calls that a message asks for, where none was recorded. */
+function askedIn(message) {
+  return (Array.isArray(message.tool_calls) ? message.tool_calls : []).map((asked) => {
+    const target = asked && asked.function ? asked.function : asked;
+    return { name: String(target?.name ?? "?"), arguments: null, raw_arguments: target?.arguments ?? asked, status: "" };
+  });
 }
 
 function turnBox(turn, ids) {
-  const asked = Array.isArray(turn.message.tool_calls) ? turn.message.tool_calls : [];
+  const asked = askedIn(turn.message);
   const fromText = turn.calls.length && !asked.length;
-  const calls = turn.calls.length ? turn.calls.map(callBox) : asked.map(askedBox);
+  const calls = (turn.calls.length ? turn.calls : asked).map(callBox);
   const names = new Map(turn.calls.map((call) => [call.id, call.name]));
   const parts = [
     turn.malformed_text ? el("span.badge.bad", {}, "matches no action of the env") : null,

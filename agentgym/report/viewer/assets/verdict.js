@@ -33,7 +33,7 @@ function verdictPanel(row, trace) {
     ]),
     components.length ? table(["component", "value"], components.map(([name, value]) => [name, num(value, 4)]), { right: [1] }) : null,
     gates.length ? table(["gate", "", "times"], gates.map(([name, tripped]) =>
-      [name, el(tripped ? "b.bad" : "span.quiet", {}, tripped ? "tripped" : "not tripped"), int(verdict.gate_counts[name] ?? null)]), { right: [2] }) : null,
+      [name, el(tripped ? "b.bad" : "span.quiet", {}, tripped ? "tripped" : "not tripped"), int(own(verdict.gate_counts, name))]), { right: [2] }) : null,
     verdict.reason ? [el("h3", {}, verdict.masked ? "Why it is masked" : "Judge's notes"), longText(verdict.reason, { first: 1500 })] : null,
     previousVerdicts(trace.metadata.previous_verdicts));
 }
@@ -72,11 +72,16 @@ function usagePanel(row, trace) {
   return panel("Tokens and time",
     usageTable(trace.usage),
     facts([
-      ["cost", row.cost === null ? "unknown: a role has no price" : dollars(row.cost)],
+      ["cost", costText(row, trace)],
       ...Object.entries(trace.stage_s).map(([stage, took]) => [`stage ${stage}`, seconds(took)]),
       ["started", trace.started_at],
     ]),
     trace.turns.length ? lazyDetails("turn by turn", () => turnTable(trace)) : null);
+}
+
+function costText(row, trace) {
+  if (row.cost !== null) return dollars(row.cost);
+  return Object.keys(trace.usage).length ? "unknown: a role has no price" : "unknown: nothing was counted";
 }
 
 function turnTable(trace) {
