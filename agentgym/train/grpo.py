@@ -20,7 +20,7 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.errors import AgentGymError, ConfigError, TrainingError
+from agentgym.errors import AgentGymError, BudgetStop, ConfigError, TrainingError
 from agentgym.roles import Roles
 from agentgym.rollout.hosted import hosted_kwargs
 from agentgym.rollout.source import EnvSource
@@ -39,7 +39,7 @@ from agentgym.train.rollout import episode_reward, rollout_func
 from agentgym.train.run_folder import claim, run_record
 from agentgym.train.served_setup import served_policy
 from agentgym.train.spending import within_budget
-from agentgym.train.starts import note_start
+from agentgym.train.starts import note_budget_end, note_start
 from agentgym.train.trackers import check_trackers
 from agentgym.train.versions import require_training_stack
 from agentgym.train.watching import watch
@@ -107,8 +107,12 @@ def fit(
         note_start(config.out, settings, checkpoint=checkpoint, processes=processes)
         (config.out / CONFIG_FILE).write_text(record + "\n", encoding="utf-8")
     monitor = watch(trainer, config, held_out=held_out_of(config), progress=progress)
-    with within_budget(trainer.rollout_func, config, processes=processes), stoppable(trainer):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        with within_budget(trainer.rollout_func, config, processes=processes), stoppable(trainer):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except BudgetStop as stop:  # never one of several processes
+        note_budget_end(config.out, step=trainer.state.global_step, budget=str(stop))
+        raise
     monitor.raise_if_stopped()
     model = config.out / MODEL_FOLDER
     trainer.save_model(str(model))

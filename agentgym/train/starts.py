@@ -1,4 +1,4 @@
-"""When a run was started and resumed, with which versions: a line per start in its folder.
+"""When a run was started, resumed and ended by its budget: a line for each in its folder.
 
 Curves of a run that was resumed may have a step where another TRL, another machine or another
 setting took over; the numbers alone don't tell.
@@ -65,9 +65,50 @@ def note_start(
         versions=_versions(),
         changed=dict(_changes(before, settings)) if isinstance(before, Mapping) else {},
     )
+    _append(out, start)
+
+
+class RunEnd(Record):
+    """An end before the last step that was not the doing of an alarm or a crash."""
+
+    ended_at: str
+    """UTC, ISO 8601."""
+    step: int = Field(ge=0)
+    """Training steps done."""
+    budget: str
+    """What is spent of which budget, and how to go on."""
+
+
+def note_budget_end(out: Path, *, step: int, budget: str) -> None:
+    """Write down that a run ended with its budget.
+
+    Args:
+        out: The run's folder.
+        step: Training steps done.
+        budget: What is spent, and how to go on.
+
+    Raises:
+        TraceError: If it can't be written.
+    """
+    end = RunEnd(ended_at=datetime.now(UTC).isoformat(timespec="seconds"), step=step, budget=budget)
+    _append(out, end)
+
+
+def _append(out: Path, line: Record) -> None:
     file = LineFile(out / STARTS_FILE)
-    file.append(f"{start.model_dump_json()}\n".encode())
+    file.append(f"{line.model_dump_json()}\n".encode())
     file.close()
+
+
+def read_budget_end(out: Path) -> RunEnd | None:
+    """The end of a run whose budget was used up; None if it has been resumed since."""
+    last: RunEnd | None = None
+    for line in read_json_lines(out / STARTS_FILE):
+        try:
+            last = RunEnd.model_validate(line)
+        except ValidationError:
+            last = None
+    return last
 
 
 def _changes(

@@ -159,6 +159,29 @@ def test_traces_of_an_attempt_that_counts_no_more_are_left_out(tmp_path: Path) -
     assert diagnose(out).alarms == ()
 
 
+def test_a_step_that_is_being_played_is_no_step_yet(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3, metrics=False, traces=True)
+    assert diagnose(out).steps == 3
+    newest = out / "traces-step000002.jsonl"
+    newest.write_text("".join(newest.read_text().splitlines(keepends=True)[:-1]))
+    assert diagnose(out).steps == 2  # 127 of 128 episodes, as many as the others had
+    for old in (0, 1):
+        (out / f"traces-step{old:06d}.jsonl").unlink()
+    assert diagnose(out).steps == 3  # nobody can tell
+    (out / "train.json").write_text(json.dumps({"tasks_per_step": 16, "group_size": 8}))
+    with pytest.raises(TrainingError, match="no step is done yet"):
+        diagnose(out)
+
+
+def test_an_evaluation_after_the_last_logged_step_counts(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=6)
+    good, bad = score_of(HEALTHY, 0), score_of(replace(HEALTHY, held_out=flat(-9.0)), 9)
+    lines = [score.model_dump_json() for score in (good, bad)]
+    (out / "evaluations.jsonl").write_text("\n".join(lines))
+    found = diagnose(out)
+    assert [alarm.name for alarm in found.alarms] == list(found.lasting) == ["collapse"]
+
+
 def test_names_may_hold_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "x"
     out.mkdir()

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 import agentgym
+from agentgym.errors import BudgetStop
 from agentgym.train import grpo
 from agentgym.train.config import TrainConfig
 from agentgym.train.files import CONFIG_FILE, STARTS_FILE
-from agentgym.train.starts import note_start, read_starts
+from agentgym.train.starts import note_budget_end, note_start, read_budget_end, read_starts
 
 
 def test_a_resumed_run_tells_from_where_and_what_was_changed(tmp_path: Path) -> None:
@@ -49,6 +50,41 @@ def test_fit_notes_each_start_before_it_replaces_the_settings(
         (0, {}),
         (4, {"steps": (4, 9)}),
     ]
+
+
+def test_fit_notes_that_the_budget_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpo, "watch", lambda *args, **how: SimpleNamespace(raise_if_stopped=int))
+    monkeypatch.setattr(grpo, "stoppable", nullcontext)
+    monkeypatch.setattr(grpo, "within_budget", lambda *args, **how: nullcontext())
+
+    def train(**how: object) -> None:
+        raise BudgetStop("$0.08 of $0.10 are spent")
+
+    trainer = SimpleNamespace(
+        rollout_func=None,
+        accelerator=SimpleNamespace(is_main_process=True, num_processes=1),
+        train=train,
+        state=SimpleNamespace(global_step=2),
+    )
+    with pytest.raises(BudgetStop):
+        grpo.fit(trainer, TrainConfig(env="agentgym/X-v0", model="m", out=tmp_path, steps=4))
+    end = read_budget_end(tmp_path)
+    assert end is not None
+    assert (end.step, end.budget) == (2, "$0.08 of $0.10 are spent")
+
+
+def test_an_end_counts_until_the_run_is_resumed(tmp_path: Path) -> None:
+    assert read_budget_end(tmp_path) is None
+    note_start(tmp_path, {}, checkpoint=None, processes=1)
+    assert read_budget_end(tmp_path) is None
+    note_budget_end(tmp_path, step=3, budget="all spent")
+    assert read_budget_end(tmp_path) is not None
+    assert len(read_starts(tmp_path)) == 1
+    note_start(tmp_path, {}, checkpoint=tmp_path / "checkpoint-3", processes=1)
+    assert read_budget_end(tmp_path) is None
+    assert [start.step for start in read_starts(tmp_path)] == [0, 3]
 
 
 @pytest.mark.parametrize("before", ["{", "[1]", "3", ""])

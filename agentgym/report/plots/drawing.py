@@ -199,9 +199,9 @@ def _lines(axes: Axes, chart: Chart) -> None:
             [point.y for point in series.points],
             linestyle="none",
             marker=MARKERS[number],
-            markersize=3.0 if smooth else 4.5,
+            markersize=3.4 if smooth else 4.5,
             color=colour,
-            alpha=0.45 if smooth else 1.0,
+            alpha=0.75 if smooth else 1.0,
             markeredgewidth=0,
             gid=f"points{number}",
         )

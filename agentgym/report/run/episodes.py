@@ -25,8 +25,8 @@ def episode_charts(make: ChartMaker) -> Iterator[Chart]:
         "Turns per episode",
         {"turns": "turns"},
         what="Mean number of turns, over all episodes.",
-        read="Beside the share that hits the cap, below. max_turns = ceil(1.5 × the turns a human "
-        "needs).",
+        read="To be read with the share that hits the cap (Limits hit). max_turns = ceil(1.5 × the "
+        "turns a human needs).",
     )
     yield from make.over_steps(
         "caps",

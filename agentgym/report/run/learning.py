@@ -26,7 +26,8 @@ def learning_charts(make: ChartMaker) -> Iterator[Chart]:
         "components",
         "Reward components",
         {name: f"components/{name}" for name in make.record.names("components/")},
-        what="Mean of each named part of the verdict, over scored episodes; unweighted, as the "
+        what="Mean of each named part of the verdict, over the scored episodes that have it, so a "
+        "part that is only given for an answer says nothing of those without; unweighted, as the "
         "judge gave it.",
         read="A sum hides which part is learnt. A part that rises alone while the solved tasks "
         "don't is being gamed; one that never leaves 0 is not within this policy's reach.",
@@ -35,7 +36,7 @@ def learning_charts(make: ChartMaker) -> Iterator[Chart]:
         "gates",
         "Gates",
         {name: f"gates/{name}" for name in make.record.names("gates/")},
-        what="Share of scored episodes that each gate fails.",
+        what="Share of the scored episodes with that gate which it fails.",
         read="A gate that nearly all episodes fail leaves nothing to tell them apart: read three "
         "such traces, and say in the prompt what the gate asks for.",
         unit="share",
@@ -91,13 +92,17 @@ def _held_out(make: ChartMaker) -> Iterator[Chart]:
     )
     reward = make.series("training tasks", "reward/mean") or make.series("training tasks", "reward")
     points = [
-        (s.step, s.reward, None, None, f"{s.n_episodes} episodes, no interval kept") for s in scores
+        (s.step, s.reward, s.reward_low, s.reward_high, f"{s.n_episodes} episodes") for s in scores
     ]
+    kept = sum(s.reward_low is not None for s in scores)
+    interval = "with the 95 % interval clustered by task" if kept else "whose interval isn't kept"
+    if 0 < kept < len(scores):
+        interval += f" where it is kept ({kept} of {len(scores)})"
     yield Chart(
         key="held-out-reward",
         title="Reward: held-out against training tasks",
-        about="Mean reward of the same evaluations beside that of the training episodes. "
-        "evaluations.jsonl keeps no interval of it. " + (make.about([reward]) if reward else ""),
+        about=f"Mean reward of the same evaluations, {interval}, beside that of the training "
+        "episodes. " + (f"Training tasks: {make.about([reward])}" if reward else ""),
         series=tuple(
             each for each in (single_points("held-out tasks", points), reward) if each is not None
         ),

@@ -52,6 +52,7 @@ class ChartMaker:
         read: str = "",
         unit: Unit = "number",
         hide_zero: bool = False,
+        of_groups: bool = True,
         **more: Any,
     ) -> Iterator[Chart]:
         """A chart of several metrics; none if no step has any of them.
@@ -64,9 +65,12 @@ class ChartMaker:
             read: What to make of it.
             unit: Of the values.
             hide_zero: Whether series that are 0 throughout are only named.
+            of_groups: Whether shares are of episodes or groups, whose number then says how sure
+                they are at least.
             **more: Further fields of the chart.
         """
-        found = [self.series(n, m, share=unit == "share") for n, m in metrics.items()]
+        share = unit == "share" and of_groups
+        found = [self.series(n, m, share=share) for n, m in metrics.items()]
         series = [each for each in found if each is not None]
         if not series:
             return
@@ -74,7 +78,7 @@ class ChartMaker:
         series = [each for each in series if each.name not in zero]
         counts = [len(self.record.values(metric)[1]) for metric in metrics.values()]
         fewest = min(count for count in counts if count)
-        said = self.about(series, share=unit == "share", fewest=fewest)
+        said = self.about(series, share=share, fewest=fewest)
         about = " ".join(filter(None, (what, said, _zeros(zero, series))))
         parts = [series[i : i + MOST_SERIES] for i in range(0, len(series), MOST_SERIES)] or [[]]
         for number, part in enumerate(parts, start=1):
@@ -111,7 +115,8 @@ class ChartMaker:
         points = "means of a few steps" if steps > MOST_POINTS else "steps"
         wider = ", or Wilson's over their groups where that is wider" if share else ""
         return (
-            f"Points: {points}. Line: mean of up to {self.window} neighbouring steps. Band: its "
+            f"Points: {points}. Line: mean of up to {self.window} neighbouring steps, so what "
+            "happens within fewer is seen in the points only. Band: its "
             f"95 % t interval over those steps{wider}. {counted}"
         )
 

@@ -25,9 +25,9 @@ from agentgym.train.files import CONFIG_FILE, EVALUATIONS_FILE, METRICS_FILE, ST
 from agentgym.train.monitors import Alarm, Diagnosis, RunHistory, Thresholds, diagnose
 from agentgym.train.monitors.history import OURS
 from agentgym.train.monitors.offline import read_steps, thresholds_of
-from agentgym.train.starts import RunStart, read_starts
+from agentgym.train.starts import RunEnd, RunStart, read_budget_end, read_starts
 
-State = Literal["finished", "stopped", "unfinished"]
+State = Literal["finished", "stopped", "budget", "unfinished"]
 _QUIET_STEPS = 10
 """Steps' time without a word after which a run has hardly just been slow."""
 _QUIET_S = 600.0
@@ -52,6 +52,8 @@ class TrainingRecord:
     state: State
     now: datetime
     """When it was read."""
+    budget_end: RunEnd | None = None
+    """How its budget ended it, if that was the last that happened."""
     notes: Sequence[str] = field(default_factory=tuple)
     """What is odd about the files, a sentence each."""
 
@@ -131,6 +133,7 @@ def read_training(folder: Path, *, now: datetime | None = None) -> TrainingRecor
         )
     config = _settings(folder)
     now = now or datetime.now(UTC)
+    budget_end = read_budget_end(folder)
     return TrainingRecord(
         folder=folder,
         config=config,
@@ -139,8 +142,9 @@ def read_training(folder: Path, *, now: datetime | None = None) -> TrainingRecor
         starts=read_starts(folder),
         package=_package(folder),
         written_at=_last_written(folder, now),
-        state=_state(config, history, diagnosis),
+        state=_state(config, history, diagnosis, budget_end),
         now=now,
+        budget_end=budget_end,
         notes=tuple(_notes(folder, history, config)),
     )
 
@@ -194,7 +198,12 @@ def _last_written(folder: Path, now: datetime) -> datetime:
     return datetime.fromtimestamp(max(times), UTC) if times else now
 
 
-def _state(config: Mapping[str, Any], history: RunHistory, diagnosis: Diagnosis) -> State:
+def _state(
+    config: Mapping[str, Any],
+    history: RunHistory,
+    diagnosis: Diagnosis,
+    budget_end: RunEnd | None,
+) -> State:
     stop_on = set(config.get("stop_on") or ())
     now = [alarm for alarm in diagnosis.alarms if alarm.step == history.now]
     planned = config.get("steps")
@@ -202,6 +211,8 @@ def _state(config: Mapping[str, Any], history: RunHistory, diagnosis: Diagnosis)
         return "finished"
     if any(stop_on & {alarm.name, alarm.kind} for alarm in now):
         return "stopped"
+    if budget_end is not None:
+        return "budget"
     return "unfinished"
 
 

@@ -30,6 +30,7 @@ def spending_charts(make: ChartMaker) -> Iterator[Chart]:
         read="With T turns that extend each other, up to 1 - last prompt / sum of prompts. Near 0: "
         "prefix caching is off, or replicas are changed within episodes.",
         unit="share",
+        of_groups=False,  # it is a share of tokens
         y_range=(0.0, 1.0),
     )
     yield from _tokens(make)
@@ -124,7 +125,8 @@ def _dollars(make: ChartMaker) -> Iterator[Chart]:
             f"Tokens without a known price, in no sum: {', '.join(unpriced)}. Prices stand in a "
             "roles file; `agentgym cost actual` prices traces afterwards."
         )
-    about.append(f"n = {len(make.record.history.steps)} steps; sums, so there is no band.")
+    if series:
+        about.append(f"n = {len(make.record.history.steps)} steps; sums, so there is no band.")
     yield Chart(
         key="dollars",
         title="Dollars, by role",

@@ -79,6 +79,8 @@ def status_of(record: TrainingRecord) -> tuple[str, str]:
         return "Finished:", f"{steps}; {written}"
     if record.state == "stopped":
         return "Stopped by an alarm:", f"{steps}; {written}"
+    if record.budget_end is not None:
+        return "Ended by its budget:", f"{steps}; {written}; {record.budget_end.budget}"
     if planned is None:
         return "Unknown end:", f"{steps}; {written}"
     if record.seems_alive:
@@ -153,7 +155,7 @@ def _resumed(record: TrainingRecord, step: int, number: int) -> str:
 def _versions(record: TrainingRecord) -> str:
     if record.starts:
         return ", ".join(f"{name} {v}" for name, v in record.starts[-1].versions.items())
-    return f"agentgym {record.package}; no {'starts.jsonl'}" if record.package else ""
+    return f"agentgym {record.package}; no starts.jsonl" if record.package else ""
 
 
 def _text(value: object) -> str:

@@ -99,6 +99,8 @@ def diagnose(
             f"{_missing(run)}: give the folder that `agentgym train --out` got, "
             f"with {METRICS_FILE} or traces-step….jsonl in it"
         )
+    at_the_end = look(history)
+    book.add(at_the_end)
     alarms = {alarm.name: alarm for alarm in book.alarms}
     if thresholds is None:  # what the run itself raised, also before it was resumed
         alarms |= {alarm.name: alarm for alarm in read_alarms(run / ALARMS_FILE)}
@@ -106,7 +108,7 @@ def diagnose(
         run=run,
         steps=history.now,
         alarms=tuple(sorted(alarms.values(), key=lambda alarm: alarm.step)),
-        lasting=tuple(alarm.name for alarm in look(history)),
+        lasting=tuple(alarm.name for alarm in at_the_end),
         figures=tuple(_figures(history)),
         held_out=tuple(history.evaluations),
         usage=_usage(history),
@@ -121,6 +123,8 @@ def _missing(run: Path) -> str:
         return f"there is no folder {run}"
     if not run.is_dir():
         return f"{run} is a file"
+    if (run / CONFIG_FILE).exists() or any(run.glob("traces-step*.jsonl")):
+        return f"{run} has a run of which no step is done yet"
     for file in (CONFIG_FILE, METRICS_FILE):
         inside = [found.parent.name for found in sorted(run.glob(f"*/{file}"))]
         if inside:
@@ -132,7 +136,8 @@ def read_steps(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The metrics of each step, from `metrics.jsonl` and, for what that lacks, from the traces.
 
     Traces beyond the last step that was logged are of a step that isn't done, or of an attempt that
-    counts no more.
+    counts no more. Where nothing was logged, the last traces are of a step that isn't done if they
+    are fewer than a step has.
 
     Yields:
         Training steps done with it, and its metrics by the names under which they are logged.
@@ -145,12 +150,27 @@ def read_steps(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if match is not None and int(match[1]) < last:
             files[int(match[1]) + 1].append(path)
     tasks = TaskHistory()
+    whole = _episodes_of_a_step(run)
+    newest = max(files, default=0) if not logged else 0
     for step in sorted({*logged, *files}):
         values = logged.get(step, {})
         if _ENOUGH not in values and step in files:
             values = {**_from_traces(files[step], step - 1, tasks), **values}
+            played = values.get(OURS + "episodes", 0.0)
+            if step == newest and played < whole:
+                return
+            whole = max(whole, played)
         if values:
             yield step, values
+
+
+def _episodes_of_a_step(run: Path) -> float:
+    """What a step of the run has at least, by its config; 0 where there is none."""
+    try:
+        settings = json.loads((run / CONFIG_FILE).read_text(encoding="utf-8"))
+        return float(settings["tasks_per_step"] * settings["group_size"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0.0
 
 
 def _from_traces(paths: list[Path], step: int, tasks: TaskHistory) -> dict[str, float]:

@@ -37,7 +37,7 @@ def test_opens_from_disk_and_asks_nobody_for_anything(
     visit = open_page(pages["collapses"])
     assert visit.page.title() == "Training run collapses"
     assert visit.page.locator("figure svg[role=img]").count() > 20
-    assert visit.page.locator("ul.alarms li").count() == 5
+    assert visit.page.locator("ul.alarms li").count() == 6
     visit.page.locator("nav a", has_text="Policy").click()
     assert visit.page.evaluate("location.hash") == "#policy"
     visit.assert_harmless()

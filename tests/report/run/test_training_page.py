@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from parsed import Element, assert_inert, parse
 from saved_runs import COLLAPSES, LEARNS, save
-from synthetic_runs import HEALTHY, SICK, flat, steps_of
+from synthetic_runs import HEALTHY, SICK, flat, score_of, steps_of
 
 from agentgym.errors import TrainingError
 from agentgym.report.plots.chart import Chart
@@ -24,7 +24,8 @@ from agentgym.report.run.record import read_training
 from agentgym.report.run.training import header_facts, status_of, training_page
 from agentgym.traces import TraceWriter
 from agentgym.train.metrics import expected_without_signal
-from agentgym.train.monitors import Alarm, AlarmBook
+from agentgym.train.monitors import Alarm, AlarmBook, diagnose
+from agentgym.train.starts import note_budget_end
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -133,14 +134,15 @@ def test_header_says_what_the_run_is_and_what_was_resumed(learns: Element) -> No
 
 def test_alarms_stand_on_the_time_line_with_cause_and_first_change(collapses: Element) -> None:
     items = collapses.all("ul", **{"class": "alarms"})[0].all("li")
-    alarms = [json.loads(line) for line in (COLLAPSES / "alarms.jsonl").read_text().splitlines()]
-    assert len(items) == len(alarms) == 5
+    alarms = [alarm.model_dump() for alarm in diagnose(COLLAPSES).alarms]
+    assert len(items) == len(alarms) == 6
+    assert alarms[0]["name"] == "collapse"  # and not what follows from it
     for number, (item, alarm) in enumerate(zip(items, alarms, strict=True), start=1):
         assert f"A{number} {alarm['name']}" in item.text
         assert f"at step {alarm['step']}" in item.text
         for part in ("seen", "cause", "change"):
             assert alarm[part] in item.text
-    assert rows(figure(collapses, "alarm-times"))[1] == ["7", "A1"]
+    assert rows(figure(collapses, "alarm-times"))[1] == ["6", "A1"]
     marks = {text.text for text in figure(collapses, "reward").all("text")}
     assert {"A1", "A2", "A3", "A4", "A5"} <= marks
 
@@ -381,3 +383,37 @@ def test_reading_a_run_loads_no_training_stack() -> None:
 def test_usage_of_a_role_named_with_slashes_is_whole(tmp_path: Path) -> None:
     out = save(tmp_path / "x", HEALTHY, steps=3, **{"agentgym/usage/a/b/tokens_in": 5})
     assert "a/b" in table(page_of(out), "tokens-in")[0]
+
+
+def test_a_run_that_its_budget_ended_was_not_killed(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    (out / "train.json").write_text(json.dumps({"steps": 9}))
+    note_budget_end(out, step=3, budget="$0.08 of $0.10 are spent; --resume goes on")
+    report = report_page(out, now=NOW)
+    assert report.over  # --watch ends
+    (header,) = parse(report.html).all("header")
+    assert "Ended by its budget:" in header.text
+    assert "3 of 9 steps" in header.text
+    assert "$0.08 of $0.10 are spent" in header.text
+    assert "Killed" not in header.text
+
+
+def test_held_out_reward_has_its_interval_where_the_file_keeps_it(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    old = score_of(HEALTHY, 0)
+    new = score_of(HEALTHY, 3).model_copy(update={"reward_low": 0.125, "reward_high": 0.875})
+    lines = [old.model_dump_json(exclude={"reward_low", "reward_high"}), new.model_dump_json()]
+    (out / "evaluations.jsonl").write_text("\n".join(lines))
+    page = page_of(out)
+    assert "where it is kept (1 of 2)" in chart(page, "held-out-reward").about
+    header, first, *_, last = table(page, "held-out-reward")
+    assert header[2:4] == ["95 % from", "to"]
+    assert first[2:4] == ["–", "–"]
+    assert last[2:4] == ["0.125", "0.875"]
+
+
+def test_a_share_of_tokens_is_no_share_of_groups(tmp_path: Path) -> None:
+    cached = {"agentgym/prefix_cache_share": 0.5}
+    said = chart(page_of(save(tmp_path / "x", HEALTHY, steps=6, **cached)), "prefix-cache")
+    assert "Wilson" not in said.about
+    assert {(p.low, p.high) for p in said.series[0].points} == {(0.5, 0.5)}
