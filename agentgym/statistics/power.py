@@ -247,6 +247,4 @@ def _quantiles(tasks: int, power: float, level: float) -> float:
         raise ConfigError(f"power must be from 0.5 to below 1, got {power:g}")
     if not 0 < level < 1:
         raise ConfigError(f"the level must be between 0 and 1, got {level:g}")
-    # Beyond a thousand degrees of freedom Student's quantile is the normal one to three digits.
-    freedom = min(tasks - 1, 1000)
-    return t_quantile(freedom, 1 - level) + t_quantile(freedom, 2 * (1 - power))
+    return t_quantile(tasks - 1, 1 - level) + t_quantile(tasks - 1, 2 * (1 - power))
