@@ -29,7 +29,7 @@ _ANSWERS = {
     "fix_first": "not yet: fix what is in the way first",
     "simplify": "not on these tasks: simplify, or mix in easier ones",
     "too_easy": "not on these tasks: they are solved already",
-    "undecided": "undecided: these episodes are too few to tell",
+    "undecided": "undecided: these episodes can't tell",
 }
 _MARKS = {
     "ok": "ok",
@@ -126,19 +126,21 @@ def verdict_text(found: TrainingVerdict) -> str:
 
 
 def _parts(found: TrainingVerdict) -> Iterator[str]:
+    from agentgym.evaluate.finding import counted
+
     yield f"should you train? {_ANSWERS[found.conclusion]}"
     yield _list("because", found.because)
     if found.conclusion == "undecided":
         if found.more_tasks is not None:
-            yield _list(
-                "play", [f"{found.more_tasks:,} more tasks, each as often as these, and ask again"]
-            )
+            more = counted(found.more_tasks, "more task")
+            yield _list("play", [f"{more}, each as often as these, and ask again"])
         elif found.forecast is not None and not found.forecast.repeated:
             yield _list(
                 "play", [f"each task several times, best {found.group_size}, and ask again"]
             )
     yield _list("change, first things first", found.changes)
-    yield f"{found.n_scored} scored of {found.n_episodes} episodes on {found.n_tasks} tasks:"
+    tasks = counted(found.n_tasks, "task")
+    yield f"{found.n_scored} scored of {counted(found.n_episodes, 'episode')} on {tasks}:"
     yield "\n".join(_finding(each) for each in found.findings)
     yield _kinds(found)
     yield _list("mind", found.caveats)
@@ -181,7 +183,9 @@ def _kinds(found: TrainingVerdict) -> str:
             f"{row.success.mean:.0%}",
             f"{row.success.low:.0%} to {row.success.high:.0%}",
             f"{row.informative:.0%}",
+            f"{row.informative_low:.0%} to {row.informative_high:.0%}",
         )
         for row in found.kinds
     ]
-    return columns(("tasks", "n", "success", "95 % interval", "informative groups"), rows)
+    heads = ("tasks", "n", "success", "95 % interval", "informative groups", "95 % interval")
+    return columns(heads, rows)

@@ -2,8 +2,8 @@
 
 Each finding has the figures with their intervals, and says where its rule comes from; where no rule
 has been published it says that, too, instead of making one up. A limit is passed when the whole
-interval lies beyond it; an interval that holds the limit is `unclear`, with the number of further
-tasks that would tell.
+exact interval lies beyond it; an interval that holds the limit is `unclear`, with the number of
+further tasks that would tell.
 
 Rules marked AWS are of AWS SageMaker AI, "Best practices for multi-turn RL" (2 July 2026).
 """
@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias
 from pydantic import Field
 
 from agentgym.evaluate.base_episodes import BaseEpisode
-from agentgym.statistics.means import Estimate, share_estimate, wilson_interval
+from agentgym.statistics.exact import exact_side
+from agentgym.statistics.means import Estimate, share_estimate
 from agentgym.types import Finite, Record
 
 Status: TypeAlias = Literal["ok", "alarm", "unclear", "note", "not_measured"]
@@ -78,6 +79,11 @@ def numbers_of(seen: Estimate) -> dict[str, float]:
     return {"share": seen.mean, "low": seen.low, "high": seen.high, "n": float(seen.n)}
 
 
+def held_against(seen: Estimate, limit: float) -> Status:
+    """What a share, with an exact interval, says of a limit from above."""
+    return "alarm" if seen.low >= limit else "ok" if seen.high < limit else "unclear"
+
+
 def limit_finding(
     name: str,
     scored: Sequence[BaseEpisode],
@@ -89,8 +95,8 @@ def limit_finding(
     change: str,
 ) -> Finding:
     """A share of episodes against a limit."""
-    seen = share_of(scored, hit)
-    status: Status = "alarm" if seen.low >= limit else "ok" if seen.high < limit else "unclear"
+    seen = share_estimate([hit(e) for e in scored], [e.task_id for e in scored], exact=True)
+    status = held_against(seen, limit)
     return Finding(
         name=name,
         status=status,
@@ -103,15 +109,19 @@ def limit_finding(
 
 
 def tasks_to_leave(seen: Estimate, limit: float) -> int | None:
-    """Further tasks after which Wilson's interval of the same share leaves the limit out."""
+    """Further tasks after which the exact interval of the same share leaves the limit out."""
     p = seen.mean
     effective = p * (1 - p) / seen.stderr**2 if 0 < seen.stderr < math.inf else seen.n_clusters
     for tasks in _growing(seen.n_clusters):
         n = effective * tasks / seen.n_clusters
-        low, high = wilson_interval(p * n, n)
-        if high < limit or low >= limit:
+        if exact_side(p * n, n, limit):
             return tasks - seen.n_clusters
     return None
+
+
+def counted(number: int, what: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def tasks_for(episodes: int, played: Sequence[BaseEpisode]) -> int:

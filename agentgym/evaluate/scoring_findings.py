@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentgym.evaluate.base_episodes import BaseEpisode, by_task
 from agentgym.evaluate.determinism import Determinism
-from agentgym.evaluate.finding import Finding, percent
+from agentgym.evaluate.finding import EPISODES, Finding, counted, percent
 from agentgym.judges.health import HealthReport
 from agentgym.statistics.agreement import cohen_kappa
 from agentgym.statistics.means import share_estimate
@@ -125,8 +125,8 @@ def ceiling(episodes: Sequence[BaseEpisode], reference: Sequence[BaseEpisode] | 
         return Finding(
             name="ceiling",
             status="not_measured",
-            said=f"the reference shares {len(shared)} judged task(s) with these episodes; play it "
-            "on the same tasks",
+            said=f"the reference shares {counted(len(shared), 'judged task')} with these episodes; "
+            "play it on the same tasks",
             rule=rule,
         )
     flat = [(task, hit) for task in shared for hit in theirs[task]]
@@ -134,14 +134,16 @@ def ceiling(episodes: Sequence[BaseEpisode], reference: Sequence[BaseEpisode] | 
     gap = paired_difference({t: ours[t] for t in shared}, {t: theirs[t] for t in shared})
     unsolved = [t for t in shared if not any(ours[t])]
     by_them = sum(any(theirs[t]) for t in unsolved)
-    hopeless = reached.mean == 0
+    nobody = reached.mean == 0 and not any(any(ours[task]) for task in shared)
+    hopeless = nobody and len(flat) >= EPISODES
     said = (
-        f"the reference solves {percent(reached)} on the {len(shared)} shared tasks, "
+        f"the reference solves {percent(reached)} on the {counted(len(shared), 'shared task')}, "
         f"{gap.mean:+.1%} ({gap.low:+.1%} to {gap.high:+.1%}) against this policy"
     )
     if unsolved:
-        said += f"; of {len(unsolved)} tasks this policy never solved, it solved {by_them}"
-    if hopeless:
+        never = counted(len(unsolved), "task")
+        said += f"; of {never} this policy never solved, it solved {by_them}"
+    if nobody:
         said += "; if nobody can solve them, look at the tasks and their scoring first"
     elif gap.high < 0:
         said += "; it is no ceiling, since this policy is better"

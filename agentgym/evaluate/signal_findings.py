@@ -17,6 +17,8 @@ from agentgym.evaluate.finding import (
     MOST_MORE,
     Finding,
     Status,
+    counted,
+    held_against,
     judged_of,
     numbers_of,
     percent,
@@ -45,20 +47,35 @@ def success(episodes: Sequence[BaseEpisode]) -> Finding:
             status="not_measured",
             said="nobody can tell whether these episodes solved their tasks (verdict.correct)",
             rule=rule,
+            change="an external score that says what is solved (--score MODULE:FUNCTION)",
         )
     seen = share_of(judged, lambda episode: episode.correct is True)
     solved = sum(episode.correct is True for episode in judged)
     total = f"; {solved / len(episodes):.1%} of all {len(episodes)}"
-    zero, enough = solved == 0, len(judged) >= EPISODES
+    zero, missing = solved == 0, _tasks_missing(judged)
+    enough = not missing
     return Finding(
         name="success",
         status=("alarm" if enough else "unclear") if zero else "ok",
-        said=f"{solved} of {len(judged)} scored episodes on {seen.n_clusters} tasks solve their "
-        f"task: {percent(seen)}" + (total if len(episodes) > len(judged) else ""),
+        said=f"{solved} of {len(judged)} judged episodes on {counted(seen.n_clusters, 'task')} "
+        f"solve their task: {percent(seen)}" + (total if len(episodes) > len(judged) else ""),
         rule=rule,
         change="easier tasks, or a mix with easier ones" if zero and enough else None,
         numbers=numbers_of(seen),
-        more_tasks=tasks_for(EPISODES - len(judged), judged) if zero and not enough else None,
+        more_tasks=missing if zero and not enough else None,
+    )
+
+
+def _tasks_missing(played: Sequence[BaseEpisode]) -> int:
+    """Further tasks until something that never happened may be called rare.
+
+    That takes a hundred episodes, and as many tasks that it can't be true of most others: a hundred
+    episodes of a task or two say nothing of those.
+    """
+    never = share_of(played, lambda _: False)
+    return max(
+        tasks_for(EPISODES - len(played), played) if len(played) < EPISODES else 0,
+        (tasks_to_leave(never, MOST) or 0) if never.high >= MOST else 0,
     )
 
 
@@ -72,11 +89,12 @@ def signal(
         "(`no_signal`, a setting of ours), which goes by rewards: where they are shown to differ "
         "often enough by partial credit or penalties, that does"
     )
+    by_reward, reward_said = _by_reward(episodes, group_size)
     if not judged:
         return Finding(
             name="signal",
             status="not_measured",
-            said="without success rates there is no forecast",
+            said="without success rates there is no forecast" + reward_said,
             rule=rule,
         ), None
     counts = [
@@ -93,15 +111,9 @@ def signal(
     )
     if not found.repeated:
         said += "; every task was played once, which can't show how tasks differ"
-    size, by_reward = _by_reward(episodes, group_size)
-    if by_reward is not None:
-        said += (
-            f"; by reward, {by_reward.mean:.0%} ({by_reward.low:.0%} to {by_reward.high:.0%}) of "
-            f"the groups of {size} that these episodes give are not all equal"
-        )
-        said += ", and larger ones more often" if size < group_size else ""
-        if by_reward.low >= least and p <= 0.5:  # of solved tasks, penalties alone are left
-            status = "ok"
+    said += reward_said
+    if by_reward is not None and by_reward.low >= least and p <= 0.5:
+        status = "ok"  # of solved tasks, penalties alone are left
     numbers = {
         "share": found.share, "low": found.low, "high": found.high, "limit": least,
         "at_mean": found.at_mean, "p": p, "group_size": float(group_size),
@@ -119,14 +131,29 @@ def signal(
     ), found
 
 
-def _by_reward(episodes: Sequence[BaseEpisode], group_size: int) -> tuple[int, Estimate | None]:
+def _by_reward(episodes: Sequence[BaseEpisode], group_size: int) -> tuple[Estimate | None, str]:
     """The share of groups whose rewards differ, of the largest size that half of the tasks have.
 
     Larger groups differ at least as often, so a smaller size gives a lower bound.
     """
-    rewards = [[e.reward for e in each] for each in by_task(scored_of(episodes)).values()]
+    tasks = by_task(scored_of(episodes)).values()
+    rewards = [[_rounded(e.reward) for e in each if e.reward is not None] for each in tasks]
     size = min(group_size, int(statistics.median_low([len(each) for each in rewards])))
-    return size, informative_groups_seen(rewards, size) if size > 1 else None
+    seen = informative_groups_seen(rewards, size) if size > 1 else None
+    if seen is None:
+        return None, ""
+    said = (
+        f"; by reward, {seen.mean:.0%} ({seen.low:.0%} to {seen.high:.0%}) of the groups of {size} "
+        "that these episodes give are not all equal"
+    )
+    if seen.n < len(rewards):
+        said += f" (the {counted(seen.n, 'task')} played so often)"
+    return seen, said + (", and larger ones more often" if size < group_size else "")
+
+
+def _rounded(reward: float) -> float:
+    """Without the last bits, in which equal sums differ."""
+    return round(reward, 9)
 
 
 def variety(episodes: Sequence[BaseEpisode]) -> Finding:
@@ -151,8 +178,8 @@ def variety(episodes: Sequence[BaseEpisode]) -> Finding:
             said="no unsolved task was played twice",
             rule=rule,
         )
-    seen = share_estimate(alike, tasks)
-    status: Status = "alarm" if seen.low >= MOST else "ok" if seen.high < MOST else "unclear"
+    seen = share_estimate(alike, tasks, exact=True)
+    status = held_against(seen, MOST)
     return Finding(
         name="variety",
         status=status,
@@ -170,24 +197,33 @@ def variety(episodes: Sequence[BaseEpisode]) -> Finding:
 def reward_varies(episodes: Sequence[BaseEpisode]) -> Finding:
     """A reward that is the same for all teaches nothing."""
     scored = scored_of(episodes)
-    rewards = [episode.reward for episode in scored if episode.reward is not None]
+    rewards = [_rounded(episode.reward) for episode in scored if episode.reward is not None]
     values = len(set(rewards))
     mean = math.fsum(rewards) / len(rewards) if rewards else 0.0
     spread = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / max(1, len(rewards) - 1))
-    status: Status = "ok" if values > 1 else "alarm" if len(rewards) >= EPISODES else "unclear"
+    missing = _tasks_missing(scored)
+    status: Status = "ok" if values > 1 else "unclear" if missing else "alarm"
     range_ = f", {min(rewards):g} to {max(rewards):g}" if rewards else ""
     return Finding(
         name="reward_varies",
         status=status,
-        said=f"{values} different reward(s) over {len(rewards)} episodes{range_}; mean {mean:.3g}, "
-        f"standard deviation {spread:.3g}",
+        said=f"{counted(values, 'different reward')} over {counted(len(rewards), 'episode')}"
+        f"{range_}; mean {mean:.3g}, standard deviation {spread:.3g}",
         rule=f"over {EPISODES} baseline episodes the reward must vary (AWS)",
-        change="the reward: partial credit over the fields of the outcome; or easier tasks"
-        if status == "alarm"
-        else None,
+        change=_varied_by(judged_of(scored)) if status == "alarm" else None,
         numbers={"values": values, "mean": mean, "stdev": spread, "n": len(rewards)},
-        more_tasks=tasks_for(EPISODES - len(rewards), scored) if status == "unclear" else None,
+        more_tasks=missing if status == "unclear" else None,
     )
+
+
+def _varied_by(judged: Sequence[BaseEpisode]) -> str | None:
+    """What to change where all rewards are the same."""
+    solved = {episode.correct for episode in judged}
+    if solved == {True}:
+        return None  # harder tasks, as other findings say
+    if solved == {False}:
+        return "partial credit over the fields of the outcome, in the reward; or easier tasks"
+    return "the reward: it is the same whatever the policy does"
 
 
 def reward_above_evaluation(
@@ -210,21 +246,26 @@ def reward_above_evaluation(
             rule=rule,
         )
     above = [(r, s) for r, s in pairs if min(r, 1.0) > s + 1e-9]
-    said = f"{len(above)} of {len(pairs)} episodes have a reward above their external score"
+    played = counted(len(pairs), "episode")
+    said = f"{len(above)} of {played} have a reward above their external score"
     if {s for _, s in pairs} <= {0.0, 1.0}:
         solved = [min(r, 1.0) for r, s in pairs if s == 1.0]
+        failed = [(r, s) for r, s in pairs if s == 0.0]
         typical = statistics.median(solved) if solved else 1.0
-        partial, above = len(above), [(r, s) for r, s in above if r >= typical]
+        above = [(r, s) for r, s in failed if r >= typical - 1e-9]
+        partial = sum(0 < r < typical - 1e-9 for r, _ in failed)
         rule += (
             "; this evaluation says 0 or 1, so here: no failed episode is paid as much as the "
             "typical solved one"
         )
         said = (
-            f"{len(above)} of {len(pairs) - len(solved)} episodes that fail the external "
-            f"evaluation have a reward of {typical:.3g} or more, "
+            f"{len(above)} of {counted(len(failed), 'episode')} that fail the external evaluation "
+            f"have a reward of {typical:.3g} or more, "
             + ("as the typical solved one" if solved else "the top of the scale")
-            + f"; {partial - len(above)} have partial credit"
+            + f"; {partial} have partial credit"
         )
+        if not failed:
+            said = f"none of {played} fails the external evaluation"
     worst = max(above, key=lambda pair: pair[0] - pair[1], default=None)
     if worst is not None:
         said += f" (the worst: {worst[0]:.3g} against {worst[1]:.3g})"

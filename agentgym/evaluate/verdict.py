@@ -21,11 +21,11 @@ from agentgym.evaluate import limit_findings, scoring_findings, signal_findings
 from agentgym.evaluate.base_episodes import BaseEpisode, by_task, sorted_by_kind
 from agentgym.evaluate.determinism import Determinism
 from agentgym.evaluate.difficulty import difficulty_parameters
-from agentgym.evaluate.finding import EPISODES, Finding, scored_of, tasks_for
+from agentgym.evaluate.finding import EPISODES, Finding, counted, scored_of, tasks_for
 from agentgym.evaluate.signal_findings import MIN_INFORMATIVE
 from agentgym.judges.health import HealthReport
 from agentgym.statistics.groups import GroupForecast, forecast_groups
-from agentgym.statistics.means import Estimate, share_estimate
+from agentgym.statistics.means import MAX_UNSCORED, Estimate, share_estimate
 from agentgym.types import Finite, Record
 
 Conclusion: TypeAlias = Literal["train", "fix_first", "simplify", "too_easy", "undecided"]
@@ -48,6 +48,9 @@ class KindRow(Record):
     success: Estimate
     informative: Finite
     """Share of informative groups expected."""
+    informative_low: Finite
+    informative_high: Finite
+    """Ends of its interval; of few tasks nearly all is possible."""
 
 
 class TrainingVerdict(Record):
@@ -142,8 +145,7 @@ def training_verdict(
     tasks = len(by_task(scored))
     because = [each.said for each in reasons]
     if conclusion == "undecided":
-        because = [f"{each.said}: too few to tell" for each in reasons if each.name != _TOO_FEW]
-        because += [each.said for each in reasons if each.name == _TOO_FEW]
+        because = [each.said + _undecided_by(each) for each in reasons]
     return TrainingVerdict(
         conclusion=conclusion,
         because=tuple(because),
@@ -168,9 +170,12 @@ def _conclude(
     in_the_way = [each for each in asked if each.status == "alarm"]
     if in_the_way:
         return "fix_first", in_the_way
-    success, signal = found["success"], found["signal"]
-    p = signal.numbers.get("p", 0.0)
-    dull = [each for each in (success, found["reward_varies"], signal) if each.status == "alarm"]
+    success, signal, reward = found["success"], found["signal"], found["reward_varies"]
+    p = signal.numbers.get("p")
+    if reward.status == "alarm" and p not in (0.0, 1.0):
+        return "fix_first", [reward, success]  # what was solved is not what is paid
+    p = p or 0.0
+    dull = [each for each in (success, reward, signal) if each.status == "alarm"]
     if dull:
         # Tasks always solved beside tasks never solved have a mean that says neither.
         apart = signal.numbers.get("at_mean", 0.0) >= signal.numbers.get("limit", 1.0)
@@ -179,16 +184,21 @@ def _conclude(
             *([] if success in dull else [success]),
         ]
     unclear = [each for each in asked if each.leans_to_alarm]
-    unclear += [
-        each for each in (success, found["reward_varies"], signal) if each.status == "unclear"
-    ]
-    if signal.status == "not_measured":
-        unclear.append(signal)
+    unclear += [each for each in (success, reward, signal) if each.status == "unclear"]
+    if success.status == "not_measured":
+        unclear += [success, signal]
     if len(scored) < EPISODES:
         unclear.append(_too_few(scored))
     if unclear:
         return "undecided", unclear
-    return "train", [success, signal, found["reward_varies"]]
+    return "train", [success, signal, reward]
+
+
+def _undecided_by(reason: Finding) -> str:
+    """What to add to what was said, where it decides nothing."""
+    if reason.name == _TOO_FEW or reason.status == "not_measured":
+        return ""
+    return ": too few to tell" if reason.more_tasks is not None else ": these can't tell"
 
 
 def _too_few(scored: Sequence[BaseEpisode]) -> Finding:
@@ -196,7 +206,7 @@ def _too_few(scored: Sequence[BaseEpisode]) -> Finding:
     return Finding(
         name=_TOO_FEW,
         status="unclear",
-        said=f"{len(scored)} scored episodes are fewer than the {EPISODES} that the rules look at",
+        said=f"{counted(len(scored), 'scored episode')} of the {EPISODES} that the rules look at",
         rule=f"over {EPISODES} baseline episodes (AWS)",
         more_tasks=tasks_for(EPISODES - len(scored), scored),
     )
@@ -209,13 +219,16 @@ def _kinds(episodes: Sequence[BaseEpisode], group_size: int) -> list[KindRow]:
         tasks = by_task(members)
         counts = [(len(each), sum(bool(e.correct) for e in each)) for each in tasks.values()]
         success = share_estimate([bool(e.correct) for e in members], [e.task_id for e in members])
+        forecast = forecast_groups(counts, group_size)
         rows.append(
             KindRow(
                 sorted_by=name,
                 value=value,
                 n_tasks=len(tasks),
                 success=success,
-                informative=forecast_groups(counts, group_size).share,
+                informative=forecast.share,
+                informative_low=forecast.low,
+                informative_high=forecast.high,
             )
         )
     return rows
@@ -241,15 +254,27 @@ def _caveats(
     missing = [each.name for each in found if each.status == "not_measured"]
     said = [f"not measured: {', '.join(missing)}"] if missing else []
     said += [f"accepted: {each.said}" for each in found if each.name in accepted]
-    said += [
-        f"{each.name}: the interval holds its limit" + more
-        for each in found
-        if each.status == "unclear"
-        for more in [f"; {each.more_tasks} more tasks would tell" if each.more_tasks else ""]
-    ]
-    if forecast is not None and forecast.share < forecast.at_mean - 0.1:
+    said += [each.said for each in found if each.name == "unscored" and _many_unscored(each)]
+    said += [_unclear(each) for each in found if each.status == "unclear"]
+    # Of tasks that were played once nobody knows whether they differ.
+    if (
+        forecast is not None
+        and forecast.high < forecast.at_mean
+        and forecast.share < forecast.at_mean - 0.1
+    ):
         said.append(
             f"tasks differ: at the mean success alone {forecast.at_mean:.0%} of groups would be "
             f"informative, task by task it is {forecast.share:.0%}"
         )
     return said
+
+
+def _many_unscored(found: Finding) -> bool:
+    return found.numbers["count"] > MAX_UNSCORED * found.numbers["n"]
+
+
+def _unclear(found: Finding) -> str:
+    why = "the interval holds its limit" if "limit" in found.numbers else "too few for its rule"
+    if found.more_tasks is None:
+        return f"{found.name}: {why}"
+    return f"{found.name}: {why}; {counted(found.more_tasks, 'more task')} would tell"

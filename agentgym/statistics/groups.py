@@ -31,6 +31,8 @@ _MEANS = 160
 _CONCENTRATIONS = 48
 _FEWEST, _MOST = 0.05, 500.0
 """Ends of the grid over a + b: from "always or never" to "all tasks alike"."""
+_MANY = 200
+"""Factors above which log Γ is quicker than their product; its own rounding is below 1e-9."""
 
 
 class GroupForecast(Record):
@@ -44,8 +46,8 @@ class GroupForecast(Record):
     high: Finite
     """Ends of the central credible interval."""
     at_mean: Finite
-    """1 - p^G - (1-p)^G at the mean success rate alone, as if all tasks were alike: the most there
-    can be, when p is between."""
+    """1 - p^G - (1-p)^G at the mean of what was seen, as if all tasks were alike and p known; with
+    tasks that differ it is less, by Jensen's inequality."""
     n_tasks: int
     n_episodes: int
     repeated: int
@@ -189,6 +191,8 @@ def _grid() -> tuple[FloatArray, FloatArray, FloatArray]:
 
 def _log_rising(x: FloatArray, count: int) -> FloatArray:
     """log x(x+1)…(x+count-1), which is log Γ(x+count)/Γ(x)."""
+    if count > _MANY:
+        return np.array([math.lgamma(each + count) - math.lgamma(each) for each in x])
     total = np.zeros_like(x)
     for i in range(count):
         total += np.log(x + i)

@@ -15,6 +15,7 @@ import numpy as np
 
 from agentgym.errors import ConfigError
 from agentgym.statistics.distributions import Z_95, normal_quantile, t_quantile
+from agentgym.statistics.exact import exact_interval
 from agentgym.types import Finite, Record
 
 MAX_UNSCORED = 0.05
@@ -151,7 +152,11 @@ def mean_estimate(
 
 
 def share_estimate(
-    hits: Sequence[bool], clusters: Sequence[Hashable], *, level: float = 0.95
+    hits: Sequence[bool],
+    clusters: Sequence[Hashable],
+    *,
+    level: float = 0.95,
+    exact: bool = False,
 ) -> Estimate:
     """A share of hits and Wilson's interval; see `bounded_estimate`.
 
@@ -159,11 +164,13 @@ def share_estimate(
         hits: Shape `(n,)`, at least one.
         clusters: Shape `(n,)`, the task of each.
         level: Chance that the interval holds the share.
+        exact: Take the exact interval, to decide something by.
 
     Raises:
         ConfigError: If there are none.
     """
-    return bounded_estimate([float(hit) for hit in hits], clusters, most=len(hits), level=level)
+    values = [float(hit) for hit in hits]
+    return bounded_estimate(values, clusters, most=len(hits), level=level, exact=exact)
 
 
 def bounded_estimate(
@@ -172,6 +179,7 @@ def bounded_estimate(
     *,
     most: int,
     level: float = 0.95,
+    exact: bool = False,
 ) -> Estimate:
     """A mean of values in [0, 1] and Wilson's interval, which stays there and open at the ends.
 
@@ -185,6 +193,7 @@ def bounded_estimate(
         clusters: Shape `(n,)`, the task of each value.
         most: Draws behind the values, which their effective number can't exceed.
         level: Chance that the interval holds the mean.
+        exact: Take the exact interval of that number instead; see `exact_interval`.
 
     Raises:
         ConfigError: If there are no values.
@@ -198,5 +207,9 @@ def bounded_estimate(
         few = t_quantile(plain.n_clusters - 1, 1 - level)
         trust = (t_quantile(max(most - 1, 1), 1 - level) / few) ** 2
         n = min(share * (1 - share) / plain.stderr**2 * trust, float(most))
-    low, high = wilson_interval(share * n, n, z=normal_quantile(level))
+    low, high = (
+        exact_interval(share * n, n, level=level)
+        if exact
+        else wilson_interval(share * n, n, z=normal_quantile(level))
+    )
     return plain.model_copy(update={"low": max(0.0, low), "high": min(1.0, high)})

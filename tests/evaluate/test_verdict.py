@@ -176,7 +176,7 @@ def test_too_few_episodes_say_how_many_more_and_that_many_would_do() -> None:
     run = replace(GOOD, tasks=8, rate=beta(8, 12))
     found = training_verdict(run.episodes())
     assert found.conclusion == "undecided"
-    assert "64 scored episodes are fewer than the 100" in found.because[-1]
+    assert "64 scored episodes of the 100" in found.because[-1]
     assert found.more_tasks is not None
     enough = replace(run, tasks=8 + found.more_tasks)
     assert training_verdict(enough.episodes()).conclusion == "train"
@@ -330,3 +330,143 @@ def test_a_mix_names_the_kinds_that_are_solved_at_times_and_the_envs_own_paramet
     rows = {row.value: row for row in found.kinds}
     assert rows["a"].success.mean == 0
     assert rows["f"].informative > 0.7 > 0.1 > rows["a"].informative
+
+
+# --- sentences that follow from the figures ------------------------------------------------------
+
+
+def played(
+    tasks: int, samples: int, *, correct: bool | None, reward: float = 0.0, **facts: object
+) -> list[BaseEpisode]:
+    return [
+        episode(task, correct=True, reward=reward).model_copy(
+            update={"correct": correct, "said": f"{task}/{sample}", **facts}
+        )
+        for task in range(tasks)
+        for sample in range(samples)
+    ]
+
+
+def test_one_or_two_episodes_pass_no_limit() -> None:
+    for tasks in (1, 2, 3):
+        cut = played(1, 1, correct=True, reward=1.0, cut_off=True)
+        cut += [e.model_copy(update={"task_id": f"other{t}"}) for t in range(tasks - 1)
+                for e in played(1, 1, correct=True, reward=1.0)]  # fmt: skip
+        found = training_verdict(cut)
+        assert finding(found, "token_limit").status == "unclear"
+        assert found.conclusion == "undecided"
+
+
+def test_a_hundred_episodes_of_one_task_say_nothing_of_the_others() -> None:
+    found = training_verdict(played(1, 128, correct=False))
+    assert found.conclusion == "undecided"
+    assert finding(found, "success").status == finding(found, "reward_varies").status == "unclear"
+    assert "on 1 task solve" in finding(found, "success").said
+    assert found.more_tasks is not None
+    more = played(1 + found.more_tasks, 128, correct=False)
+    assert training_verdict(more).conclusion == "simplify"
+
+
+def test_a_reward_that_is_blind_to_success_is_mended_and_not_the_tasks() -> None:
+    half = [
+        e.model_copy(update={"correct": i % 2 == 0})
+        for i, e in enumerate(played(50, 4, correct=True, reward=0.5))
+    ]
+    for episodes in (half, played(50, 4, correct=None, reward=0.5)):
+        found = training_verdict(episodes)
+        assert found.conclusion == "fix_first"
+        assert found.changes[0] == "the reward: it is the same whatever the policy does"
+
+
+def test_solved_tasks_are_never_to_be_made_easier() -> None:
+    found = training_verdict(played(50, 4, correct=True, reward=1.0))
+    assert found.conclusion == "too_easy"
+    assert found.changes == ("harder tasks",)
+
+
+def test_rewards_without_success_are_shown_and_more_of_them_would_not_tell() -> None:
+    episodes = [
+        e.model_copy(update={"reward": (i % 5) / 5})
+        for i, e in enumerate(played(100, 8, correct=None))
+    ]
+    found = training_verdict(episodes)
+    assert found.conclusion == "undecided"
+    assert found.more_tasks is None
+    assert "by reward, 100% (96% to 100%) of the groups of 8" in " ".join(found.because)
+    assert "too few" not in " ".join(found.because)
+    assert "--score" in found.changes[0]
+
+
+def test_failed_episodes_that_are_paid_more_than_solved_ones_are_found_below_zero_too() -> None:
+    episodes = [
+        e.model_copy(update={"correct": solved, "score": float(solved), "reward": reward})
+        for i, e in enumerate(played(50, 4, correct=True))
+        for solved, reward in [((True, -0.5), (False, -0.1))[i % 2]]
+    ]
+    found = training_verdict(episodes)
+    assert found.conclusion == "fix_first"
+    assert "100 of 100 episodes that fail the external evaluation" in found.because[0]
+
+
+def test_an_evaluation_that_nothing_fails_says_so() -> None:
+    said = reward_above_evaluation(played(50, 4, correct=True, reward=1.0, score=1.0)).said
+    assert said == "none of 200 episodes fails the external evaluation"
+
+
+def test_rewards_that_differ_in_their_last_bits_are_the_same() -> None:
+    episodes = [
+        e.model_copy(update={"reward": (0.3, 0.1 + 0.2)[i % 2]})
+        for i, e in enumerate(played(50, 4, correct=False))
+    ]
+    found = training_verdict(episodes)
+    assert "1 different reward over 200 episodes" in finding(found, "reward_varies").said
+    assert found.findings[-2].numbers["by_reward"] == 0
+
+
+def test_tasks_that_only_the_policy_itself_solves_are_not_hopeless() -> None:
+    strong = played(2, 1, correct=False)
+    assert training_verdict(GOOD.episodes(), reference=strong).conclusion == "train"
+    few = training_verdict(played(50, 4, correct=False), reference=strong)
+    assert finding(few, "ceiling").status == "note"
+
+
+def test_tasks_played_once_are_not_said_to_differ() -> None:
+    once = [
+        e.model_copy(update={"correct": i % 5 == 0, "reward": float(i % 5 == 0)})
+        for i, e in enumerate(played(200, 1, correct=True))
+    ]
+    found = training_verdict(once)
+    assert found.forecast is not None
+    assert found.forecast.share < found.forecast.at_mean - 0.1
+    assert not any(caveat.startswith("tasks differ") for caveat in found.caveats)
+
+
+def test_what_is_unclear_without_an_interval_is_not_said_to_have_one() -> None:
+    caveats = training_verdict(played(6, 1, correct=False)).caveats
+    assert "reward_varies: too few for its rule; 94 more tasks would tell" in caveats
+    assert "success: too few for its rule; 94 more tasks would tell" in caveats
+
+
+def test_a_part_that_is_mostly_unscored_is_told_beside_the_answer() -> None:
+    found = training_verdict(replace(GOOD, masked=0.5, tasks=100).episodes())
+    assert found.conclusion == "train"
+    assert any("episodes have no score (judge" in caveat for caveat in found.caveats)
+
+
+def test_a_group_by_reward_says_of_how_many_tasks_it_is() -> None:
+    episodes = [e for i, e in enumerate(GOOD.episodes()) if i % 8 < 4 or i >= 240]
+    said = finding(training_verdict(episodes), "signal").said
+    assert "groups of 4 that these episodes give are not all equal, and larger" in said
+    fewer = [e for i, e in enumerate(GOOD.episodes()) if i % 8 < 2 or i < 320]
+    said = finding(training_verdict(fewer), "signal").said
+    assert "groups of 8 that these episodes give are not all equal (the 40 tasks" in said
+
+
+def test_kinds_with_one_task_show_that_nearly_all_is_possible() -> None:
+    episodes = [
+        e.model_copy(update={"kinds": {"family": f"f{e.task_id}"}})
+        for e in played(6, 1, correct=False)
+    ]
+    for row in training_verdict(episodes).kinds:
+        assert row.informative_low < 0.1
+        assert row.informative_high > 0.9
