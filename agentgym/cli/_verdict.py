@@ -46,17 +46,19 @@ def judged_source(args: argparse.Namespace) -> TrainingVerdict:
     Raises:
         AgentGymError: If something can't be read, or is out of range.
     """
-    from agentgym.evaluate.base_reading import read_base
+    from agentgym.evaluate.base_reading import other_parameters, read_base
     from agentgym.evaluate.external import named_score
     from agentgym.evaluate.verdict import training_verdict
 
     _check_numbers(args)
     score = named_score(args.score) if args.score else None
     base = read_base(args.source, column=args.column, score=score)
-    reference = None
+    reference = differs = None
     if args.reference is not None or args.reference_column is not None:
         where = args.reference or args.source
-        reference = read_base(where, column=args.reference_column, score=score).episodes
+        stronger = read_base(where, column=args.reference_column, score=score)
+        differs = other_parameters(base, stronger)
+        reference = stronger.episodes
     health, faults = _health(args.judge) if args.judge is not None else (None, ())
     repeats = base.repeats
     if args.replay:
@@ -67,6 +69,7 @@ def judged_source(args: argparse.Namespace) -> TrainingVerdict:
         group_size=args.group_size,
         min_informative=args.min_informative,
         reference=reference,
+        reference_differs=differs,
         repeats=repeats,
         health=health,
         faults=faults,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
@@ -63,7 +64,7 @@ def read_base(
         result = path / RESULT_FILE
         if result.is_file():
             return _of_result(result, column)
-        found = next((files for name in _IN_FOLDERS if (files := sorted(path.glob(name)))), None)
+        found = next((files for name in _IN_FOLDERS if (files := _files(path, name))), None)
         if found is None:
             raise DataError(
                 f"{path} has no episodes: no {RESULT_FILE}, no traces.jsonl, and no traces of a "
@@ -77,6 +78,11 @@ def read_base(
     return _no_column(_of_traces((path,), score), column)
 
 
+def _files(folder: Path, name: str) -> list[Path]:
+    """Without what a step that was cut short left behind; its repetition played the same."""
+    return [path for path in sorted(folder.glob(name)) if ".unused" not in path.name]
+
+
 def traces_of(files: tuple[Path, ...]) -> Iterator[Trace]:
     """The traces that count, of files; the last attempt at an episode is the one that does."""
     for file in files:
@@ -85,17 +91,32 @@ def traces_of(files: tuple[Path, ...]) -> Iterator[Trace]:
                 yield trace
 
 
+def other_parameters(base: BaseSet, reference: BaseSet) -> str | None:
+    """How a reference's environment was made otherwise, where it was.
+
+    Raises:
+        DataError: If it is of another environment: a task of the same name is then another task.
+    """
+    ours, theirs = _env_id(base.env_spec), _env_id(reference.env_spec)
+    if ours != theirs:
+        raise DataError(
+            f"the reference played {theirs:.80} and not {ours:.80}; play it on the same tasks"
+        )
+    made, otherwise = _env_kwargs(base.env_spec), _env_kwargs(reference.env_spec)
+    return None if made == otherwise else f"{otherwise:.150}, not {made:.150}"
+
+
 @dataclass
 class _Gathered:
     """What is kept of traces while they pass."""
 
     episodes: list[BaseEpisode] = field(default_factory=list)
     comparison: TraceComparison = field(default_factory=TraceComparison)
-    envs: dict[str, str] = field(default_factory=dict)
+    envs: dict[str, None] = field(default_factory=dict)
     policies: dict[str, None] = field(default_factory=dict)
 
     def add(self, trace: Trace, scores: _Scores) -> None:
-        self.envs.setdefault(_env_id(trace.env_spec), trace.env_spec)
+        self.envs.setdefault(trace.env_spec)
         self.policies.setdefault(str(trace.policy.get("model") or "unnamed"))
         self.comparison.add(trace)
         self.episodes.append(scores.scored(base_episode(trace), trace))
@@ -149,21 +170,26 @@ def _of_traces(files: tuple[Path, ...], score: ScoreFunction | None) -> BaseSet:
     source = ", ".join(map(str, files))
     if not gathered.episodes:
         raise DataError(f"{source} holds no episode; nothing was played, or all lines are torn")
-    for what, names in (("environments", gathered.envs), ("policies", gathered.policies)):
-        if len(names) > 1:
-            raise DataError(
-                f"{source} has episodes of {len(names)} {what} ({', '.join(sorted(names)):.200}); "
-                "a verdict is about one"
-            )
+    _is_one(source, "policies", gathered.policies)
+    _is_one(source, "environments", dict.fromkeys(map(_env_id, gathered.envs)))
+    _is_one(source, "settings of one environment", dict.fromkeys(map(_env_kwargs, gathered.envs)))
     return BaseSet(
         episodes=gathered.episodes,
-        env_spec=next(iter(gathered.envs.values())),
+        env_spec=next(iter(gathered.envs)),
         policy=next(iter(gathered.policies)),
         source=source,
         files=files,
         repeats=gathered.comparison.result,
         unscored_because=scores.missing,
     )
+
+
+def _is_one(source: str, what: str, names: Collection[str]) -> None:
+    if len(names) > 1:
+        raise DataError(
+            f"{source} has episodes of {len(names)} {what} ({', '.join(sorted(names)):.200}); "
+            "a verdict is about one"
+        )
 
 
 def _of_result(path: Path, name: str | None) -> BaseSet:
@@ -239,8 +265,17 @@ def _is_one_object(path: Path) -> bool:
 
 
 def _env_id(env_spec: str) -> str:
+    found = _described(env_spec)
+    return str(found.get("id") or found.get("entry_point") or env_spec)
+
+
+def _env_kwargs(env_spec: str) -> str:
+    return json.dumps(_described(env_spec).get("kwargs") or {}, sort_keys=True)
+
+
+def _described(env_spec: str) -> dict[str, Any]:
     try:
         found = json.loads(env_spec)
     except ValueError:
-        return env_spec
-    return str(found.get("id") or found.get("entry_point") or env_spec)
+        return {}
+    return found if isinstance(found, dict) else {}

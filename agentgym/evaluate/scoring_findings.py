@@ -109,7 +109,12 @@ def judge(
     )
 
 
-def ceiling(episodes: Sequence[BaseEpisode], reference: Sequence[BaseEpisode] | None) -> Finding:
+def ceiling(
+    episodes: Sequence[BaseEpisode],
+    reference: Sequence[BaseEpisode] | None,
+    *,
+    differs: str | None = None,
+) -> Finding:
     """What a stronger model reaches on the same tasks: how much there is to gain."""
     rule = "evaluate base model and a frontier reference with the same external score (AWS)"
     if reference is None:
@@ -135,7 +140,7 @@ def ceiling(episodes: Sequence[BaseEpisode], reference: Sequence[BaseEpisode] | 
     unsolved = [t for t in shared if not any(ours[t])]
     by_them = sum(any(theirs[t]) for t in unsolved)
     nobody = reached.mean == 0 and not any(any(ours[task]) for task in shared)
-    hopeless = nobody and len(flat) >= EPISODES
+    hopeless = nobody and len(flat) >= EPISODES and differs is None
     said = (
         f"the reference solves {percent(reached)} on the {counted(len(shared), 'shared task')}, "
         f"{gap.mean:+.1%} ({gap.low:+.1%} to {gap.high:+.1%}) against this policy"
@@ -147,9 +152,11 @@ def ceiling(episodes: Sequence[BaseEpisode], reference: Sequence[BaseEpisode] | 
         said += "; if nobody can solve them, look at the tasks and their scoring first"
     elif gap.high < 0:
         said += "; it is no ceiling, since this policy is better"
+    if differs is not None:
+        said += f"; its environment was made with other parameters, {differs}"
     return Finding(
         name="ceiling",
-        status="alarm" if hopeless else "ok" if gap.low > 0 else "note",
+        status="alarm" if hopeless else "ok" if gap.low > 0 and differs is None else "note",
         said=said,
         rule=rule,
         change="the prompt, the tools or the scoring: no model has been seen to solve these tasks"

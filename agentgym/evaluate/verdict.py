@@ -82,6 +82,7 @@ def training_verdict(
     group_size: int = 8,
     min_informative: float = MIN_INFORMATIVE,
     reference: Sequence[BaseEpisode] | None = None,
+    reference_differs: str | None = None,
     repeats: Determinism | None = None,
     health: HealthReport | None = None,
     faults: Sequence[str] = (),
@@ -96,6 +97,7 @@ def training_verdict(
         group_size: G, episodes per group in training.
         min_informative: Share of informative groups that is wanted.
         reference: Episodes of a stronger model on the same tasks.
+        reference_differs: How its environment was made otherwise, where it was.
         repeats: Whether the environment repeats itself; see `agentgym.evaluate.determinism`.
         health: The judge on a gold set; see `agentgym judge check`.
         faults: What of that was not good enough.
@@ -131,7 +133,7 @@ def training_verdict(
         signal_findings.success(episodes),
         signal_findings.reward_varies(episodes),
         signal,
-        scoring_findings.ceiling(episodes, reference),
+        scoring_findings.ceiling(episodes, reference, differs=reference_differs),
     )
     kinds = tuple(_kinds(episodes, group_size))
     conclusion, reasons = _conclude(

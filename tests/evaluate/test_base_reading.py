@@ -11,9 +11,10 @@ from made_results import played, result
 from agentgym.cli import main
 from agentgym.errors import DataError
 from agentgym.evaluate.base_episodes import base_episode
-from agentgym.evaluate.base_reading import read_base
+from agentgym.evaluate.base_reading import other_parameters, read_base
 from agentgym.evaluate.difficulty import difficulty_parameters
 from agentgym.evaluate.result import write_result
+from agentgym.evaluate.scoring_findings import ceiling
 from agentgym.trace import Trace
 from agentgym.traces.jsonl import TraceWriter
 from agentgym.types import ToolCall, Turn, Verdict
@@ -100,6 +101,40 @@ def test_of_a_training_run_only_the_policy_before_the_first_update_is_read(tmp_p
     write(tmp_path / "traces-held-out000000-rank1.jsonl", trace("d"))
     write(tmp_path / "traces-held-out000010.jsonl", trace("c", solved=True))
     assert sorted(e.task_id for e in read_base(tmp_path).episodes) == ["c", "d"]
+
+
+def test_what_a_step_cut_short_left_behind_is_not_counted_twice(tmp_path: Path) -> None:
+    for name in ("traces-step000000", "traces-step000000.unused1"):
+        write(tmp_path / f"{name}.jsonl", trace("a"))
+    assert [e.task_id for e in read_base(tmp_path).episodes] == ["a"]
+
+
+def spec(**kwargs: object) -> str:
+    return EnvSpec("nowhere/Else-v0", entry_point="nowhere:Else", kwargs=kwargs).to_json()
+
+
+def test_an_environment_made_in_two_ways_is_two(tmp_path: Path) -> None:
+    easy, hard = (trace(level, env_spec=spec(level=level)) for level in ("easy", "hard"))
+    with pytest.raises(DataError, match=r"of 2 settings of one environment \(\{"):
+        read_base(write(tmp_path / "traces.jsonl", easy, hard))
+
+
+def test_a_reference_that_played_something_else_is_refused_or_said_to_differ(
+    tmp_path: Path,
+) -> None:
+    easy, hard, other = (
+        read_base(write(tmp_path / f"{i}.jsonl", trace("t", env_spec=each)))
+        for i, each in enumerate([spec(level="easy"), spec(level="hard"), '{"id": "its/Own-v0"}'])
+    )
+    assert other_parameters(hard, hard) is None
+    said = other_parameters(hard, easy)
+    assert said == '{"level": "easy"}, not {"level": "hard"}'
+    two = [episode.model_copy(update={"task_id": t}) for t in "ab" for episode in hard.episodes]
+    found = ceiling(two, [e.model_copy(update={"correct": True}) for e in two], differs=said)
+    assert found.status == "note"
+    assert said in found.said
+    with pytest.raises(DataError, match="played its/Own-v0 and not nowhere/Else-v0"):
+        other_parameters(hard, other)
 
 
 def test_an_environment_that_is_not_here_has_no_external_score_and_says_why(
