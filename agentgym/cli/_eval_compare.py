@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
     comparisons = compare_all(systems_of(args.systems), all_pairs=args.all_pairs)
     if args.json:
-        print(json.dumps([each.model_dump(mode="json") for each in comparisons], indent=2))
+        # By way of pydantic's own JSON, in which an end at infinity is a string, as in all files.
+        print(json.dumps([json.loads(each.model_dump_json()) for each in comparisons], indent=2))
     else:
         tables = (comparison_table(comparisons), detail_table(comparisons))
         lines = [line for each in comparisons for line in verdict_lines(each)]

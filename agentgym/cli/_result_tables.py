@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from agentgym.evaluate.tables import Table
+from agentgym.evaluate.tables import Table, harmless
 
 _PIPE_WIDTH = 400
 """Characters a line may have where no terminal says how many; nothing is folded then."""
@@ -27,7 +27,7 @@ def print_tables(tables: Sequence[Table], lines: Sequence[str], *, markdown: boo
     if markdown:
         blocks = [table.to_markdown() for table in tables]
         if lines:
-            blocks.append("\n".join(re.sub(r"^ *", r"\g<0>- ", line) for line in lines))
+            blocks.append("\n".join(re.sub(r"^ *", r"\g<0>- ", harmless(line)) for line in lines))
         print("\n\n".join(blocks))
         return
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)

@@ -56,7 +56,8 @@ class Comparison(Record):
     """Success of `b` minus success of `a` over scored episodes; None where they can't be
     compared."""
     success_of_all: Difference | None = None
-    """The same where an episode without a score counts as not solved."""
+    """The same where an episode without a score counts as not solved; None where one side has no
+    score at all."""
     completion: Difference | None = None
     score: Difference | None = None
     """Of the external scores."""
@@ -150,7 +151,9 @@ def _figures(mine: _ByTask, other: _ByTask) -> dict[str, object]:
         "success_a": _success(mine, both),
         "success_b": _success(other, both),
         "success": success,
-        "success_of_all": _difference(mine, other, lambda a: float(a.correct is True)),
+        "success_of_all": _difference(mine, other, lambda a: float(a.correct is True))
+        if all(any(map(any, map(_scored, side.values()))) for side in (mine, other))
+        else None,
         "completion": _difference(mine, other, completed),
         "score": _difference(mine, other, lambda a: a.external),
         **(_power(success) if success else {}),

@@ -26,7 +26,7 @@ class Table(Record):
 
     def to_markdown(self) -> str:
         """The table in Markdown, the numbers flush right."""
-        lines = [f"**{self.title}**", "", _markdown_row(self.header)]
+        lines = [f"**{harmless(self.title)}**", "", _markdown_row(self.header)]
         lines.append("|" + "|".join([":--", *["--:"] * (len(self.header) - 1)]) + "|")
         lines += [_markdown_row(row) for row in self.rows]
         if self.note:
@@ -120,6 +120,11 @@ def share(found: Share) -> str:
     return text
 
 
+def _of_all(found: Share) -> str:
+    """A share of all episodes with its interval; where none has a score, nobody knows it."""
+    return percent(found.of_all) if found.n_scored else "-"
+
+
 def _main(figures: EvaluationFigures) -> Table:
     columns = figures.columns
     rows: list[tuple[str, Callable[[ColumnFigures], str]]] = [
@@ -128,7 +133,7 @@ def _main(figures: EvaluationFigures) -> Table:
         ("episodes", lambda c: f"{c.n_total:,}"),
         ("  scored", lambda c: f"{c.n_scored:,}"),
         ("  no score", _errors),
-        ("success, of all", lambda c: percent(c.success.of_all)),
+        ("success, of all", lambda c: _of_all(c.success)),
         ("success, of scored", lambda c: percent(c.success.of_scored)),
     ]
     for index, passes in enumerate(columns[0].passes):
@@ -164,7 +169,9 @@ def _pass_rows(
 
     def cell(column: ColumnFigures, found: Estimate | None) -> str:
         fewer = found is not None and found.n_clusters < column.n_tasks
-        return percent(found) + (f", {found.n_clusters:,} tasks" if found and fewer else "")
+        if found is None or not column.n_scored:
+            return "-"
+        return percent(found) + (f", {found.n_clusters:,} tasks" if fewer else "")
 
     rows: list[tuple[str, Callable[[ColumnFigures], str]]] = [
         (f"pass@{k}, of all", lambda c: cell(c, of(c).at_of_all)),
@@ -216,7 +223,7 @@ def _by_name(
 
 def _family_cells(column: ColumnFigures) -> dict[str, str]:
     return {
-        name: percent(family.success.of_all)
+        name: _of_all(family.success)
         + (f", {family.n_tasks:,} tasks" if family.n_tasks > 1 else "")
         for name, family in column.families.items()
     }
@@ -279,5 +286,10 @@ def _seconds(value: float | None) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    escaped = (cell.strip().replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    escaped = (harmless(cell.strip()).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
+
+
+def harmless(text: str) -> str:
+    """Text for Markdown in which names make no tags, links or pictures."""
+    return text.replace("<", "&lt;").replace("](", "]\\(")

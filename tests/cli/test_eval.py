@@ -142,3 +142,12 @@ def test_power_says_what_is_wrong_in_one_line(agentgym_command, two_files, flags
     assert (code, out) == (1, "")
     assert complaint in err
     assert err.count("\n") == 1
+
+
+def test_compare_as_json_is_json_where_one_task_has_no_interval(agentgym_command, tmp_path):
+    file = tmp_path / "result.json"
+    write_result(file, result(played("a", {"t": [True]}), played("b", {"t": [False]})))
+    code, out, _ = agentgym_command("eval", "compare", file, "--json")
+    assert code == 0
+    (found,) = json.loads(out, parse_constant=pytest.fail)
+    assert found["success"]["low"] == "-Infinity"  # as in `show --json`

@@ -180,7 +180,7 @@ def test_too_few_tasks_to_show_anything_say_so():
 
 def test_nothing_scored_in_common_has_no_difference():
     found = compare(system("a", {"t": [None]}), system("b", {"t": [True]}))
-    assert (found.success, found.blocked) == (None, False)
+    assert (found.success, found.success_of_all, found.blocked) == (None, None, False)
     assert "there is no difference to see" in verdict_lines(found)[-1]
 
 

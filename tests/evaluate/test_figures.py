@@ -224,6 +224,23 @@ def test_a_system_without_any_episode_is_named():
     ]
 
 
+def test_of_a_system_without_any_score_no_share_is_shown():
+    tasks = {"a": TaskFacts(content="a", family="f")}
+    broken = result(played("ours", {"a": [None, None]}), tasks=tasks)
+    tables = tables_of(figures_of(broken))
+    cells = {row[0].strip(): row[1] for table in tables for row in table.rows}
+    for name in ("success, of all", "success, of scored", "pass@2, of all", "pass^2, of all", "f"):
+        assert cells[name] == "-"
+
+
+def test_names_make_no_tags_links_or_pictures_in_markdown():
+    evil = "![x](http://example.org/p.png) <img src=x>"
+    for table in tables_of(figures_of(result(played(evil, {"t": [True]}), env_id=evil))):
+        markdown = table.to_markdown()
+        assert "<" not in markdown
+        assert "](" not in markdown
+
+
 def test_tables_show_both_denominators_and_survive_hostile_names():
     evil = played("a|b\n\x1b[31m", {"t": [True], "u": [None]}, model="<script>\x1b[2J")
     tables = tables_of(figures_of(result(h07(), evil)))
