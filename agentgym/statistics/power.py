@@ -63,7 +63,9 @@ class Spread(Record):
 def spread_of(a: Mapping[K, Sequence[float]], b: Mapping[K, Sequence[float]]) -> Spread:
     """The parts of the variance, from attempts of both systems at the same tasks.
 
-    ω² = Var_t(b̄_t - ā_t) - mean_t(s²_A,t / n_A,t + s²_B,t / n_B,t), never below 0.
+    ω² = Var_t(b̄_t - ā_t) - mean_t(σ_A² / n_A,t + σ_B² / n_B,t), never below 0, with σ² the mean
+    variance within the tasks that a system attempted more than once. Where one of them did so with
+    none, the variance is that of the first attempts.
 
     Args:
         a: Task to its values, one per scored attempt.
@@ -77,14 +79,17 @@ def spread_of(a: Mapping[K, Sequence[float]], b: Mapping[K, Sequence[float]]) ->
     moves = task_differences(a, b)
     if len(moves) < 2:
         raise ConfigError("one task has no variance over tasks; compare at least two")
+    common = [task for task, values in a.items() if len(values) and len(b.get(task, ()))]
+    within = [
+        [float(np.var(side[t], ddof=1)) for t in common if len(side[t]) > 1] for side in (a, b)
+    ]
+    if not all(within):
+        firsts = [float(b[t][0]) - float(a[t][0]) for t in common]
+        return Spread(between=float(np.var(firsts, ddof=1)))
+    of_a, of_b = (float(np.mean(each)) for each in within)
+    noise = float(np.mean([of_a / len(a[t]) + of_b / len(b[t]) for t in common]))
     total = float(np.var(moves, ddof=1))
-    repeated = [t for t, values in a.items() if len(values) > 1 and len(b.get(t, ())) > 1]
-    if not repeated:
-        return Spread(between=total)
-    pairs = [[np.var(side[t], ddof=1) for side in (a, b)] for t in repeated]
-    sizes = [[len(side[t]) for side in (a, b)] for t in repeated]
-    noise = float(np.mean(np.sum(np.divide(pairs, sizes), axis=1)))
-    return Spread(between=max(0.0, total - noise), within=float(np.mean(np.sum(pairs, axis=1))))
+    return Spread(between=max(0.0, total - noise), within=of_a + of_b)
 
 
 def variance_between(values: Mapping[K, Sequence[float]]) -> float | None:

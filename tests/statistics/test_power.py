@@ -86,6 +86,22 @@ def test_spread_by_hand():
     assert spread_of(a, b) == Spread(between=0.25, within=0.5)
 
 
+def test_attempts_that_one_system_alone_has_do_not_pass_for_single_ones():
+    """Same rates as above, four attempts against one, then against one in half of the tasks.
+
+    Single attempts of both differ by a variance of 0.4. The means of four hide 0.15 of it.
+    """
+    rng = np.random.default_rng(3)
+    q = rng.beta(2.0, 3.0, size=6000)
+    a, b = (dict(enumerate(rng.random((6000, 4)) < q[:, None])) for _ in range(2))
+    once = spread_of(a, {t: values[:1] for t, values in b.items()})
+    assert once.within is None
+    assert once.between == pytest.approx(0.4, abs=0.02)
+    half = spread_of(a, {t: values[: 1 + 3 * (t % 2)] for t, values in b.items()})
+    assert half.within == pytest.approx(0.4, abs=0.02)
+    assert half.of_difference(1) == pytest.approx(0.4, abs=0.02)
+
+
 def test_one_attempt_per_task_does_not_say_what_more_would_help():
     found = spread_of({"x": [0.0], "y": [1.0]}, {"x": [1.0], "y": [1.0]})
     assert found == Spread(between=0.5)
