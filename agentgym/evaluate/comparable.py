@@ -90,7 +90,7 @@ def _env(a: System, b: System) -> Iterable[Reason]:
             text=f"another environment: {a.result.env_id} and {b.result.env_id}",
         )
         return
-    mine, other = _kwargs(a.result.env_spec), _kwargs(b.result.env_spec)
+    mine, other = _parameters(a.result.env_spec), _parameters(b.result.env_spec)
     differing = _differing(mine, other)
     if differing:
         yield Reason(
@@ -225,13 +225,17 @@ def _extent(a: System, b: System) -> Iterable[Reason]:
             )
 
 
-def _kwargs(env_spec: str) -> dict[str, Any]:
+def _parameters(env_spec: str) -> dict[str, Any]:
+    """All that a spec says beside the id: parameters, and limits and wrappers around the env."""
     try:
         spec = json.loads(env_spec)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"spec": env_spec}
-    kwargs = spec.get("kwargs") if isinstance(spec, dict) else None
-    return kwargs if isinstance(kwargs, dict) else {}
+    if not isinstance(spec, dict):
+        return {"spec": spec}
+    kwargs = spec.pop("kwargs", None)
+    spec.pop("id", None)
+    return {**spec, **(kwargs if isinstance(kwargs, dict) else {"kwargs": kwargs})}
 
 
 def _both_differ(mine: str | None, other: str | None) -> bool:

@@ -112,6 +112,8 @@ def test_a_task_of_the_same_name_with_another_content_is_another_task():
         ({"facts": {"external_score": "test/lenient"}}, ("blocks", "external")),
         ({"hashes": {"external": "2", "judge": "1"}}, ("blocks", "external")),
         ({"facts": {"env_spec": '{"kwargs": {"max_turns": 9}}'}}, ("confounds", "env")),
+        ({"facts": {"env_spec": '{"kwargs": {}, "max_episode_steps": 9}'}}, ("confounds", "env")),
+        ({"facts": {"env_spec": "rules of 2027"}}, ("confounds", "env")),
         ({"sampling": {"temperature": 0.0}}, ("confounds", "sampling")),
         ({"hashes": {"external": "1", "judge": "2"}}, ("confounds", "judge")),
         ({"hashes": {"external": "1"}}, ("confounds", "judge")),
