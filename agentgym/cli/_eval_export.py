@@ -17,7 +17,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which file, which column, where to."""
-    parser.add_argument("result", type=Path, metavar="FILE", help="a result file")
+    parser.add_argument("result", type=Path, metavar="FILE", help="a result file or its folder")
     parser.add_argument("--format", choices=("inspect",), required=True, help="the log format")
     parser.add_argument("--column", metavar="NAME", help="this column alone (default: all)")
     parser.add_argument(
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from agentgym.errors import ConfigError
-    from agentgym.evaluate.columns import file_stem
+    from agentgym.evaluate.columns import file_stems
     from agentgym.evaluate.inspect_log import export_inspect
     from agentgym.evaluate.result import read_result
 
@@ -47,13 +47,14 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out} takes one column, and there are {len(columns)}: choose one with --column "
             f"({names}), or name a folder"
         )
-    for column in columns:
-        path = args.out if is_file else args.out / f"{file_stem(column.name)}.eval"
-        told = export_inspect(result, column, path, folder=args.result.parent)
+    folder = args.result if args.result.is_dir() else args.result.parent
+    for column, stem in zip(columns, file_stems([c.name for c in columns]), strict=True):
+        path = args.out if is_file else args.out / f"{stem}.eval"
+        told = export_inspect(result, column, path, folder=folder)
         if told < len(column.attempts):
             print(
                 f"agentgym: {path} has {told} of {len(column.attempts)} conversations; the others' "
-                f"traces are not in {args.result.parent / (column.trace_file or '')}",
+                f"traces are not in {folder / (column.trace_file or '')}",
                 file=sys.stderr,
             )
         print(path)

@@ -105,6 +105,12 @@ class EvaluationCommand:
                 f"agentgym: {what}; the same command plays them with --out {self._out}",
                 file=sys.stderr,
             )
+        if evaluation.kept is not None:
+            print(
+                f"agentgym: the result that was there has columns, tasks or samples which this one "
+                f"lacks; it is kept as {evaluation.kept}",
+                file=sys.stderr,
+            )
         if n_played:
             print(f"\n{evaluation.result_file}")
         if self._interrupts.signal is not None and lacking:

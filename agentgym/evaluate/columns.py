@@ -26,7 +26,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from agentgym.roles import read_policy
 from agentgym.types import Record, in_one_line
 
 _PLAIN_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_STEM = 100  # characters, of the 255 that a file's name may have
 _ANSWERS_DEPEND_ON = ("model", "dialect", "extra_body", "tokens")
 
 
@@ -84,7 +85,19 @@ class ColumnSpec(Record):
 
 def file_stem(name: str) -> str:
     """A column's name as part of a file's name."""
-    return _PLAIN_NAME.sub("_", name).strip("._") or "column"
+    return _PLAIN_NAME.sub("_", name)[:_LONGEST_STEM].strip("._") or "column"
+
+
+def file_stems(names: Sequence[str]) -> list[str]:
+    """The same for several columns, no two alike: `a/b` and `a_b` would be one."""
+    found: list[str] = []
+    for name in names:
+        stem = own = file_stem(name)
+        number = 2
+        while own.casefold() in map(str.casefold, found):  # as some file systems see it
+            own, number = f"{stem}-{number}", number + 1
+        found.append(own)
+    return found
 
 
 def scripted_column(name: str) -> ColumnSpec:

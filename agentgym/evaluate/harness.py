@@ -24,20 +24,23 @@ from agentgym.clients.failures import secrets_of
 from agentgym.errors import BudgetStop, ConfigError, EndpointError, RolloutStopped
 from agentgym.evaluate.bar import SharedProgress
 from agentgym.evaluate.columns import ColumnSpec, check_names
-from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk
+from agentgym.evaluate.folder import alone_in, check_tasks, keep_aside, note_tasks
+from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk, usage_in
 from agentgym.evaluate.result import EvaluationResult, read_result, write_result
 from agentgym.evaluate.setting import EvaluationSetting, code_version
-from agentgym.metering import Meter
 from agentgym.roles import Roles
 from agentgym.rollout import Engine, Ledger, Limits, Progress, Retry, Stages
 from agentgym.rollout.journal import Journal
 from agentgym.rollout.policies import named_policy
 from agentgym.rollout.progress import progress_for
+from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.spending import SPENT_FILE, read_spending
 from agentgym.traces import TraceWriter
 from agentgym.types import ToolSpec
 
 RESULT = "result.json"
+MOST_EPISODES = 10_000_000
+"""Of one evaluation; the requests alone take gigabytes then."""
 
 
 class Evaluation:
@@ -75,6 +78,12 @@ class Evaluation:
     ) -> None:
         if samples < 1:
             raise ConfigError(f"samples must be at least 1, got {samples}")
+        planned = samples * len(setting.tasks) * len(columns)
+        if planned > MOST_EPISODES:
+            raise ConfigError(
+                f"{planned:,} episodes are more than can be kept track of: {len(columns)} columns, "
+                f"{len(setting.tasks)} tasks, {samples:,} samples; the most is {MOST_EPISODES:,}"
+            )
         if not columns:
             raise ConfigError("say who plays: name at least one policy or model")
         check_names(columns)
@@ -90,15 +99,16 @@ class Evaluation:
             ColumnOnDisk(column, setting.config_hash(column, self._limits), out / TRACES, samples)
             for column in columns
         ]
-        self._missing = {
-            column.spec.name: column.missing(setting, retry_masked=retry_masked)
-            for column in self._columns
-        }
+        check_tasks(out, setting.world_hash, setting.tasks)
+        self._retry_masked = retry_masked
+        self._missing = self._look()
         self._engines: list[Engine] = []
         self._is_drained = False
         self._code = code_version()
         self.stopped: dict[str, str] = {}
         """Columns that broke off, and why."""
+        self.kept: Path | None = None
+        """Where a former result is kept that had episodes which the one written lacks."""
 
     # --- what there is ------------------------------------------------------------------------
 
@@ -108,12 +118,14 @@ class Evaluation:
         return self.out / RESULT
 
     def missing(self) -> dict[str, int]:
-        """Episodes that were missing by column, when this was made."""
+        """Episodes that were missing by column, when this was made or last began to play."""
         return {name: len(requests) for name, requests in self._missing.items()}
 
     def other_traces(self) -> list[Path]:
         """Trace files of these columns by other configurations, which are not used."""
-        return [path for column in self._columns for path in column.others]
+        ours = {column.traces for column in self._columns}
+        found = {path for column in self._columns for path in column.others}
+        return sorted(found - ours)
 
     def result(self) -> EvaluationResult:
         """What is on disk, scored; episodes that are still missing have no row.
@@ -141,10 +153,12 @@ class Evaluation:
     def write(self) -> EvaluationResult:
         """`result`, also into `result.json`, which is replaced as a whole.
 
-        Nothing is written while there is no episode: such a file would be no result.
+        Nothing is written while there is no episode: such a file would be no result. A file with
+        columns, tasks or samples that this one lacks is kept under another name: see `kept`.
         """
         result = self.result()
         if any(column.attempts for column in result.columns):
+            self.kept = keep_aside(self.result_file, result)
             write_result(self.result_file, result)
         return result
 
@@ -158,6 +172,11 @@ class Evaluation:
             EndpointError: If a model doesn't answer to a first small request; nothing is played.
             BudgetStop: If the budget is used up.
         """
+        with alone_in(self.out / TRACES):
+            self._missing = self._look()  # what was there before may be played by now
+            await self._play_missing()
+
+    async def _play_missing(self) -> None:
         todo = [column for column in self._columns if self._missing[column.spec.name]]
         if not todo:
             return
@@ -166,7 +185,7 @@ class Evaluation:
         clients = [self._client(column.spec) for column in todo]
         await self._preflight(todo, clients)
         stages = Stages(self._limits) if self._at_once else None
-        (self.out / TRACES).mkdir(parents=True, exist_ok=True)
+        note_tasks(self.out, self.setting.world_hash, self.setting.tasks)
         self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
         plays = [
             self._play_one(column, client, stages, ledger)
@@ -292,14 +311,17 @@ class Evaluation:
         ledger = Ledger(self._limits.budget, free_roles=() if has_model else ("policy",))
         servers = [server for column in self._columns for server in column.spec.servers]
         ledger.check_prices((*servers, *self.setting.endpoints.values()))
-        told = Meter()
-        for column in self._columns:
-            for role, usage in column.usage().items():
-                told.add(role, usage)
-        spent = read_spending(self.out / SPENT_FILE).at_least(told.by_role)
+        told = usage_in(self.out / TRACES)
+        spent = read_spending(self.out / SPENT_FILE).at_least(told)
         ledger.spent_before(spent.billed, unbilled=spent.unbilled)
         ledger.keep_in(self.out / SPENT_FILE)
         return ledger
+
+    def _look(self) -> dict[str, list[EpisodeRequest]]:
+        return {
+            column.spec.name: column.missing(self.setting, retry_masked=self._retry_masked)
+            for column in self._columns
+        }
 
     def _check_same_evaluation(self) -> None:
         """A folder has one result; another env's would take its place."""

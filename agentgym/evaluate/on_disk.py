@@ -11,6 +11,7 @@ from agentgym.client import public_url
 from agentgym.evaluate.attempts import attempt_of
 from agentgym.evaluate.columns import ColumnSpec
 from agentgym.evaluate.result import Attempt, Column
+from agentgym.metering import Meter
 from agentgym.rollout.plan import plan_requests
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.summary import summarize_file
@@ -129,3 +130,12 @@ class ColumnOnDisk:
                 entry = latest.get((task, sample, ""))
                 if entry is not None and not entry.cut_by_budget:
                     yield file.at(entry.offset)
+
+
+def usage_in(folder: Path) -> Mapping[str, Usage]:
+    """What all attempts in a folder of traces have cost by role, of whatever configuration."""
+    total = Meter()
+    for path in sorted(folder.glob("*.jsonl")):
+        for role, usage in summarize_file(path).usage.items():
+            total.add(role, usage)
+    return total.by_role

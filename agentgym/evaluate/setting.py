@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 import agentgym
 from agentgym.client import Endpoint, Role, public_url
@@ -19,7 +22,7 @@ from agentgym.errors import ConfigError
 from agentgym.evaluate.columns import ColumnSpec
 from agentgym.evaluate.external import ExternalScore, ScoreFunction
 from agentgym.evaluate.result import TaskFacts, content_hash
-from agentgym.rollout.hosted import ENV_ROLES
+from agentgym.rollout.hosted import endpoints_in
 from agentgym.rollout.limits import Limits
 from agentgym.rollout.plan import named_tasks
 from agentgym.rollout.source import EnvSource
@@ -28,6 +31,7 @@ from agentgym.types import Message
 DEFAULT_SPLIT = "validation"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _GIT_S = 10.0
+_DEEPEST = 4  # levels of an object's attributes
 
 
 class EvaluationSetting:
@@ -73,10 +77,13 @@ class EvaluationSetting:
         self.judges_groups = core.scoring.judges_groups
         self.keeps_unjudged = not core.scoring.inline
         known = core.task_ids()
+        _check_ids(known, self.env_id)
         if tasks is not None and n is not None:
             raise ConfigError("give either n or tasks")
         chosen = _spread(known, n) if tasks is None else named_tasks(known, tasks)
-        self._judge_hash = content_hash(_described(core.scoring))
+        if not chosen:
+            raise ConfigError("tasks is empty; name at least one, or leave it out for all")
+        self._judge_hash = content_hash([described(core.scoring.judge), described(core.scoring)])
         self._prompts: set[str] = set()
         self.tasks = {task: self._facts(task) for task in chosen}
         self.tools = core.toolbox.specs
@@ -86,12 +93,7 @@ class EvaluationSetting:
     @property
     def endpoints(self) -> dict[Role, Endpoint]:
         """The env's own models, by role."""
-        found: dict[Role, Endpoint] = {}
-        for role in ENV_ROLES:
-            given = self.env_kwargs.get(role)
-            if isinstance(given, Endpoint):
-                found[role] = given.model_copy(update={"role": role})
-        return found
+        return endpoints_in(self.env_kwargs)
 
     def hashes(self) -> dict[str, str]:
         """What a score hangs on beside the env's spec, each as a hash."""
@@ -106,22 +108,29 @@ class EvaluationSetting:
         """What an episode's course and reward depend on; another hash is another episode.
 
         The external score is not part of it: it is computed from the trace, and a trace may be
-        scored again.
+        scored again. Neither are the tasks' contents: see `world_hash`.
         """
         return content_hash(
             {
                 "agentgym": agentgym.__version__,
-                "env": self.env_id,
-                "env_kwargs": _identity(self.env_kwargs),
+                "world": self.world_hash,
                 "seed": self.seed,
                 "judge": self._judge_hash,
-                "prompts": sorted(self._prompts),
                 "max_turns": limits.max_turns,
                 "max_episode_tokens": limits.max_episode_tokens,
                 "column": column.name,
                 "system": column.identity(),
             }
         )
+
+    @property
+    def world_hash(self) -> str:
+        """Env and parameters: where they agree, a task's id should name the same task.
+
+        That it does is for the folder of an evaluation to see to, which notes each task's content:
+        as part of every episode's hash it would make all of them others once a task is added.
+        """
+        return content_hash({"env": self.env_id, "env_kwargs": _identity(self.env_kwargs)})
 
     def _facts(self, task_id: str) -> TaskFacts:
         """The hash of a task's content, from its opening where that asks no model."""
@@ -135,7 +144,7 @@ class EvaluationSetting:
             task = running.task
             shown = {"opening": opening, "tools": info["tools"]}
             self._prompts.update(_system_texts(opening))
-        content = {"task": task.model_dump(), "reference": _described(task.reference), **shown}
+        content = {"task": task.model_dump(), "reference": described(task.reference), **shown}
         return TaskFacts(content=content_hash(content), family=task.metadata.get("family"))
 
 
@@ -152,9 +161,42 @@ def _spread(known: Sequence[str], n: int | None) -> list[str]:
     return [known[i * len(known) // n] for i in range(n)]
 
 
-def _described(value: Any) -> str:
-    """A value in words that are the same in every process."""
-    return _ADDRESS.sub("", repr(value))
+def _check_ids(known: Sequence[str], env_id: str) -> None:
+    """See that there are tasks, and that each has an id of its own.
+
+    Rows of a data set may be equal; under one id they would be merged, and n be another.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if not known:
+        raise ConfigError(f"{env_id} has no task in this split; take another --split")
+    for task_id, count in Counter(known).items():
+        if count > 1:
+            raise ConfigError(
+                f"{env_id} has {count} tasks called {task_id!r}; give each an id of its own, such "
+                "as its row's number, also where their contents are the same"
+            )
+
+
+def described(value: Any, depth: int = 0) -> Any:
+    """A value in words and numbers that are the same in every process.
+
+    An object's `repr` is often short for it: a rubric's judge tells its name, not its criteria. So
+    its public attributes count too.
+    """
+    told = _ADDRESS.sub("", repr(value))
+    if depth >= _DEEPEST or isinstance(value, str | int | float | type | BaseModel | None):
+        return told
+    if hasattr(value, "complete"):  # a client, which counts its calls
+        return told
+    if isinstance(value, Mapping):
+        return {str(key): described(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(item, depth + 1) for item in value]
+    inside = getattr(value, "__dict__", {})
+    public = {k: described(v, depth + 1) for k, v in inside.items() if not k.startswith("_")}
+    return [told, public] if public else told
 
 
 def _system_texts(opening: Sequence[Message]) -> list[str]:
@@ -171,7 +213,7 @@ def _identity(value: Any) -> Any:
         return {str(key): _identity(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_identity(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else _described(value)
+    return value if isinstance(value, str | int | float | None) else described(value)
 
 
 def code_version() -> str:
