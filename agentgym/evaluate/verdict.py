@@ -31,10 +31,11 @@ from agentgym.types import Finite, Record
 Conclusion: TypeAlias = Literal["train", "fix_first", "simplify", "too_easy", "undecided"]
 
 _IN_THE_WAY = (
-    "determinism", "reward_above_evaluation", "turn_cap", "token_limit", "context_limit",
-    "malformed", "variety", "judge", "ceiling",
+    "determinism", "judge", "reward_above_evaluation", "malformed", "token_limit", "context_limit",
+    "turn_cap", "variety", "ceiling",
 )  # fmt: skip
-"""Findings whose alarm means: fix that first."""
+"""Findings whose alarm means: fix that first. Causes before what they lead to: calls that can't be
+read use up the turns."""
 _TOO_FEW = "episodes"
 
 

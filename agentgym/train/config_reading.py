@@ -6,13 +6,15 @@ options, and the one to mend is the one that was last.
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.train.config import TrainConfig
@@ -43,6 +45,10 @@ MOVED: Mapping[str, str] = {
     "eval_env_kwargs": "eval.env_kwargs",
 }
 """Fields that were called otherwise before there were tables."""
+
+
+_OPTIONS = ("env", "model", "out")
+"""Fields without a default, which are options of the command too."""
 
 
 def table_of(name: str) -> type[Record] | None:
@@ -193,6 +199,8 @@ def _check_names(values: Mapping[str, Any], origins: _Origins) -> None:
             known = [*TrainConfig.model_fields, *field_names()]
             raise ConfigError(f"{origins.of((name,))}: {_unknown(name, known)}")
         table = table_of(name)
+        if table is None:
+            _check_no_switch(name, TrainConfig.model_fields[name], value, origins)
         if table is None or value is None or isinstance(value, Record):
             continue
         if not isinstance(value, Mapping):
@@ -202,21 +210,35 @@ def _check_names(values: Mapping[str, Any], origins: _Origins) -> None:
             )
         for inner in value:
             if inner not in table.model_fields:
-                known = [f"{name}.{each}" for each in table.model_fields]
-                raise ConfigError(
-                    f"{origins.of((name, inner))}: {_unknown(f'{name}.{inner}', known)}"
-                )
+                said = _unknown_in_table(name, inner, list(table.model_fields))
+                raise ConfigError(f"{origins.of((name, inner))}: {said}")
+            _check_no_switch(f"{name}.{inner}", table.model_fields[inner], value[inner], origins)
+
+
+def _check_no_switch(name: str, field: FieldInfo, value: Any, origins: _Origins) -> None:
+    """Refuse true and false where a number belongs; Python takes them for 1 and 0."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+        raise ConfigError(f"{origins.of(tuple(name.split('.')))}: {name} is a number, got {value}")
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     return unknown_name("field", name, sorted(set(known)))
 
 
+def _unknown_in_table(table: str, name: str, known: Sequence[str]) -> str:
+    """The likeliest name is judged without its table's, which all of them share."""
+    elsewhere = [each for each in field_names() if each.endswith(f".{name}")]
+    meant = [f"{table}.{each}" for each in difflib.get_close_matches(name, known, n=1)] or elsewhere
+    hint = f"did you mean {meant[0]!r}?" if meant else f"[{table}] has {', '.join(known)}"
+    return f"unknown field '{table}.{name}'; {hint}"
+
+
 def _fault(where: Path_, fault: Mapping[str, Any]) -> str:
     """What pydantic found wrong, as the settings are named."""
     name = ".".join(where)
     if fault["type"] == "missing":
-        return f"{name}: is missing"
+        return f"{name}: is missing" + (f" (--{name})" if name in _OPTIONS else "")
     if fault["type"] == "value_error":  # of our own, with all there is to say
         said = fault["msg"].removeprefix("Value error, ")
         return f"{name}: {said}" if name else said

@@ -243,7 +243,7 @@ def test_one_more_setting_of_the_model_leaves_its_dtype_on_a_cpu() -> None:
     [
         ("lora.rnk=4", "unknown field 'lora.rnk'; did you mean 'lora.rank'"),
         ("eval.evry=4", "unknown field 'eval.evry'; did you mean 'eval.every'"),
-        ("eval.zzz=4", "unknown field 'eval.zzz'; there are eval.env_kwargs, eval.every, "),
+        ("eval.zzz=4", r"unknown field 'eval.zzz'; \[eval\] has every, tasks, samples, "),
         ("monitors.windw=4", "unknown field 'monitors.windw'; did you mean 'monitors.window'"),
         ("eval=4", r"eval is a table, \[eval\], of every, tasks, samples, env_kwargs; got 4"),
         ("eval.every=0", "eval.every: .*greater than or equal to 1, got 0"),
@@ -335,3 +335,26 @@ def test_every_table_has_a_dozen_fields_or_so() -> None:
     assert max(len(table.model_fields) for table in tables) <= 13
     plain = [name for name in TrainConfig.model_fields if table_of(name) is None]
     assert len(plain) <= 13
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("budget.dolars=3", "unknown field 'budget.dolars'; [budget] has usd, tokens, roles"),
+        ("monitors.foo=1", "unknown field 'monitors.foo'; [monitors] has "),
+        ("policy.temperature=1", "unknown field 'policy.temperature'; did you mean 'sampling.temp"),
+        ("steps=true", "steps is a number, got True"),
+        ("learning_rate=true", "learning_rate is a number, got True"),
+        ("eval.every=true", "eval.every is a number, got True"),
+        ("sampling.temperature=false", "sampling.temperature is a number, got False"),
+    ],
+)
+def test_a_setting_that_is_not_meant_is_refused_with_what_is(setting: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, settings=[setting], env="e/E-v0", model="m", out="runs/x")
+    assert str(error.value).startswith(f"--set {setting}: {said}")
+
+
+def test_what_must_be_given_names_its_option() -> None:
+    with pytest.raises(ConfigError, match=r"env: is missing \(--env\); model: is missing \(--mod"):
+        load_config(None, out="runs/x")
