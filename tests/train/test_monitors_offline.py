@@ -169,7 +169,7 @@ def test_a_step_that_is_being_played_is_no_step_yet(tmp_path: Path) -> None:
         (out / f"traces-step{old:06d}.jsonl").unlink()
     assert diagnose(out).steps == 3  # nobody can tell
     (out / "train.json").write_text(json.dumps({"tasks_per_step": 16, "group_size": 8}))
-    with pytest.raises(TrainingError, match="no step is done yet"):
+    with pytest.raises(TrainingError, match="no step that is done"):
         diagnose(out)
 
 

@@ -72,7 +72,10 @@ def draw(chart: Chart, *, alone: bool = False) -> str:
         figure = Figure(figsize=(_WIDTH, height))
         top = 0.24 if chart.marks else 0.12  # inches
         figure.subplots_adjust(
-            left=_left(chart), right=0.985, top=1 - top / height, bottom=min(0.45, 0.46 / height)
+            left=_left(chart),
+            right=0.965 if chart.kind == "bars" else 0.985,
+            top=1 - top / height,
+            bottom=min(0.45, 0.46 / height),
         )
         axes = figure.subplots()
         _frame(axes, chart)

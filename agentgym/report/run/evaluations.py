@@ -16,7 +16,7 @@ from agentgym.evaluate.result import EvaluationResult, read_result
 from agentgym.evaluate.tables import tables_of, warnings_of
 from agentgym.report.plots.chart import MOST_SERIES, Chart, Point
 from agentgym.report.run.bars import BAR_TEXT, bar_chart, estimate_point
-from agentgym.report.run.markup import Table
+from agentgym.report.run.markup import Table, counted
 from agentgym.report.run.page import Page, Section
 
 _MOST_ROWS = 30
@@ -43,7 +43,7 @@ def evaluation_page(path: Path, *, now: datetime | None = None) -> Page:
         title=f"Evaluation {path.stem if path.stem != 'result' else path.absolute().parent.name}",
         status=(
             f"{len(figures.columns)} systems:",
-            f"{figures.n_tasks:,} tasks × {figures.samples} episodes each, scored by "
+            f"{figures.n_tasks:,} tasks × {counted(figures.samples, 'episode')} each, scored by "
             + figures.external_score,
         ),
         facts=tuple(_header(result)),
@@ -164,7 +164,7 @@ def _parts(figures: EvaluationFigures) -> Iterator[Chart]:
 
 
 def _turns(low: int, high: int) -> str:
-    return f"{low} turns" if low == high else f"{low} to {high} turns"
+    return counted(low, "turn") if low == high else f"{low} to {high} turns"
 
 
 def _spending(figures: EvaluationFigures) -> Iterator[Chart]:

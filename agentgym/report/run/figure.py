@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from agentgym.report.plots.chart import Chart, Series, names_its_rows, shown
 from agentgym.report.plots.drawing import draw
 from agentgym.report.plots.palette import DASHES, MARKERS, SERIES, themed
-from agentgym.report.run.markup import Table, escaped, table_html
+from agentgym.report.run.markup import Table, counted, escaped, table_html
 
 _SHAPES = {
     "o": "M17 2a3 3 0 1 0 .01 0z", "s": "M14 2h6v6h-6z", "^": "M17 1.5l3.5 6.5h-7z",
@@ -36,7 +36,7 @@ def figure_html(chart: Chart) -> str:
     if chart.series:
         table = data_table(chart)
         parts.append(
-            f"<details><summary>Figures ({len(table.rows)} rows)</summary>"
+            f"<details><summary>Figures ({counted(len(table.rows), 'row')})</summary>"
             f'<div class="scroll" tabindex="0">{table_html(table)}</div></details>\n'
         )
     return "".join([*parts, "</figure>\n"])
@@ -66,7 +66,11 @@ def _extra_names(series: Series) -> list[str]:
 def _columns(chart: Chart, series: Series) -> Iterator[dict[float, str]]:
     for name in ("y", "smooth", "low", "high"):
         if name == "y" or _has(series, "low" if name == "high" else name):
-            yield {p.x: _cell(chart, getattr(p, name)) for p in series.points}
+            cells: dict[float, str] = {}
+            for p in series.points:  # several events may have one x; values never do
+                cell = _cell(chart, getattr(p, name))
+                cells[p.x] = f"{cells[p.x]}, {cell}" if p.x in cells else cell
+            yield cells
 
 
 def _cell(chart: Chart, value: float | None) -> str:

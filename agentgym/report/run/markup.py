@@ -26,6 +26,11 @@ def escaped(text: str) -> str:
     return escape("\n".join(printable(line) for line in text.split("\n")))
 
 
+def counted(number: int, thing: str) -> str:
+    """So many of something: `1 turn`, `2 turns`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def table_html(table: Table) -> str:
     """A table."""
     head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in table.header)

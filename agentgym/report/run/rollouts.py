@@ -14,7 +14,7 @@ import agentgym
 from agentgym.errors import DataError
 from agentgym.report.plots.chart import Chart, Point
 from agentgym.report.run.bars import BAR_TEXT, bar_chart, mean_point, share_point
-from agentgym.report.run.markup import Table
+from agentgym.report.run.markup import Table, counted
 from agentgym.report.run.page import Page, Section
 from agentgym.rollout.summary import Summary, summarize_file
 from agentgym.trace import Trace
@@ -56,7 +56,8 @@ def rollouts_page(
     written = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"
     scored = [each for each in episodes if each["reward"] is not None]
     sections = [
-        Section("outcomes", "Outcomes", tuple(_outcomes(scored, summary))),
+        Section("outcomes", "Outcomes", tuple(_outcomes(scored, summary)),
+                intro="" if scored else "No episode has a score, so nothing is known of them."),
         Section("episodes", "Episodes", tuple(_episodes(episodes, scored))),
         Section("spending", "Time, tokens, dollars", tuple(_spending(summary)),
                 tables=tuple(_usage(summary))),
@@ -135,7 +136,7 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
     if not scored:
         return
     tasks = [each["task"] for each in scored]
-    counted = (
+    rests_on = (
         f"n = {len(scored)} scored of {summary.n_total} episodes, {len(set(tasks))} tasks; the "
         f"{summary.n_failed} without a score are in no bar."
     )
@@ -154,17 +155,18 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
     }
     yield bar_chart(
         "outcomes-shares", "What became of the episodes", {"share of scored episodes": bars},
-        about=f"{counted} {BAR_TEXT}", y_range=(0.0, 1.0),
+        about=rests_on, y_range=(0.0, 1.0),
         read="Low completion and right when complete: more turns or tokens. High completion, "
         "seldom solved: look at the reward.",
     )  # fmt: skip
+    rests_on += f" {_first_only(scored)}{BAR_TEXT}"
     gates = {
         name: share_point([name in e["gates"] and e["gates"][name] for e in scored], tasks)
         for name in _names(scored, "gates")
     }
     if gates:
         yield bar_chart("gates", "Gates", {"share that fails it": gates},
-                        about=f"{counted} {BAR_TEXT}", y_range=(0.0, 1.0))  # fmt: skip
+                        about=rests_on, y_range=(0.0, 1.0))  # fmt: skip
     means = {"reward": mean_point([float(each["reward"]) for each in scored], tasks)}
     for name in _names(scored, "components"):
         having = [each for each in scored if name in each["components"]]
@@ -173,8 +175,14 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
         )
     yield bar_chart(
         "components", "Reward and its components", {"mean": means}, unit="number",
-        about=f"Means over the scored episodes that have each. {counted} {BAR_TEXT}",
+        about=f"Means over the scored episodes that have each. {rests_on}",
     )  # fmt: skip
+
+
+def _first_only(scored: list[dict[str, Any]]) -> str:
+    """Says that a chart has not all names; nothing where it has."""
+    most = max(len({n for each in scored for n in each[part]}) for part in ("gates", "components"))
+    return f"Of more than {_MOST_ROWS} names the first. " if most > _MOST_ROWS else ""
 
 
 def _names(scored: list[dict[str, Any]], part: str) -> list[str]:
@@ -184,13 +192,17 @@ def _names(scored: list[dict[str, Any]], part: str) -> list[str]:
 def _episodes(episodes: list[dict[str, Any]], scored: list[dict[str, Any]]) -> Iterator[Chart]:
     turns = Counter(each["turns"] for each in episodes)
     solved = Counter(each["turns"] for each in scored if each["solved"])
-    rows = sorted(turns)[:_MOST_ROWS]
+    least, most = min(turns), max(turns)
+    # Few rows, none left out: the largest number is where a turn cap shows.
+    width = 1 if len(turns) <= _MOST_ROWS else -(-(most - least + 1) // _MOST_ROWS)
+    starts = sorted({least + (n - least) // width * width for n in turns})
+    rows = {_turns(n, n + width - 1): range(n, n + width) for n in starts}
     yield bar_chart(
         "turns",
         "Turns",
         {
-            "episodes": {_turns(n): Point(x=0, y=turns[n]) for n in rows},
-            "of them solved": {_turns(n): Point(x=0, y=solved[n]) for n in rows},
+            name: {row: Point(x=0, y=sum(counts[n] for n in each)) for row, each in rows.items()}
+            for name, counts in (("episodes", turns), ("of them solved", solved))
         },
         about=f"Episodes by their number of turns; counts, so there is no interval. n = "
         f"{len(episodes)}.",
@@ -205,7 +217,7 @@ def _episodes(episodes: list[dict[str, Any]], scored: list[dict[str, Any]]) -> I
         for low, high in pairwise(edges):
             last = high == edges[-1]
             name = f"{low:.3g} to {high:.3g}"
-            bins[name] = sum(low <= v < high or (last and v >= low) for v in values)
+            bins[name] += sum(low <= v < high or (last and v >= low) for v in values)
         yield bar_chart(
             "rewards", "Rewards", {"episodes": {n: Point(x=0, y=c) for n, c in bins.items()}},
             about=f"Scored episodes by reward; counts, so there is no interval. n = {len(values)}.",
@@ -214,8 +226,8 @@ def _episodes(episodes: list[dict[str, Any]], scored: list[dict[str, Any]]) -> I
         )  # fmt: skip
 
 
-def _turns(count: int) -> str:
-    return f"{count} turn{'' if count == 1 else 's'}"
+def _turns(low: int, high: int) -> str:
+    return counted(low, "turn") if low == high else f"{low} to {high} turns"
 
 
 def _spending(summary: Summary) -> Iterator[Chart]:

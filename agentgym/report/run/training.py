@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import agentgym
@@ -56,7 +57,7 @@ def training_page(record: TrainingRecord, *, refresh_s: int | None = None) -> Pa
         what for key, what in _EXPECTED.items() if not any(each.startswith(key) for each in keys)
     ]
     return Page(
-        title=f"Training run {record.folder.absolute().name}",
+        title=f"Training run {_name(record.folder.absolute())}",
         status=status_of(record),
         facts=tuple(header_facts(record)),
         sections=[s for s in sections if s.charts or s.items or s.intro],
@@ -67,6 +68,11 @@ def training_page(record: TrainingRecord, *, refresh_s: int | None = None) -> Pa
         refresh_s=refresh_s,
         missing=missing,
     )
+
+
+def _name(folder: Path) -> str:
+    """What a run is called; `train` is what the demo calls every one, in a folder of its own."""
+    return f"{folder.parent.name}/{folder.name}" if folder.name == "train" else folder.name
 
 
 def status_of(record: TrainingRecord) -> tuple[str, str]:
@@ -111,17 +117,15 @@ def header_facts(record: TrainingRecord) -> Iterator[tuple[str, str]]:
     yield "sampled by", ", ".join(servers) if servers else ("" if not config else "vLLM, colocated")
     if config:
         algorithm = _text(_in(config, "objective", "algorithm")) or "TRL's GRPO"
-        yield (
-            "algorithm",
-            (
-                f"{algorithm}, learning rate {config.get('learning_rate')}, temperature "
-                f"{_in(config, 'sampling', 'temperature')}, seed {config.get('seed')}"
-            ),
-        )
-        yield (
-            "a step",
-            (f"{config.get('tasks_per_step')} tasks × {config.get('group_size')} episodes"),
-        )
+        settings = {
+            "learning rate": config.get("learning_rate"),
+            "temperature": _in(config, "sampling", "temperature"),
+            "seed": config.get("seed"),
+        }
+        known = [f"{name} {value}" for name, value in settings.items() if value is not None]
+        yield "algorithm", ", ".join([algorithm, *known])
+        tasks, group = config.get("tasks_per_step"), config.get("group_size")
+        yield "a step", f"{tasks} tasks × {group} episodes" if tasks and group else ""
         evaluations = _in(config, "eval", "every")
         yield (
             "held-out",

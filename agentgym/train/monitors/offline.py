@@ -95,10 +95,7 @@ def diagnose(
     for score in scores:
         history.add_evaluation(score)
     if not history.steps:
-        raise TrainingError(
-            f"{_missing(run)}: give the folder that `agentgym train --out` got, "
-            f"with {METRICS_FILE} or traces-step….jsonl in it"
-        )
+        raise TrainingError(_missing(run))
     at_the_end = look(history)
     book.add(at_the_end)
     alarms = {alarm.name: alarm for alarm in book.alarms}
@@ -119,17 +116,24 @@ def diagnose(
 
 def _missing(run: Path) -> str:
     """What is wrong with a folder that has no run."""
+    wanted = (
+        f"give the folder that `agentgym train --out` got, with {METRICS_FILE} or "
+        "traces-step….jsonl in it"
+    )
     if not run.exists():
-        return f"there is no folder {run}"
+        return f"there is no folder {run}: {wanted}"
     if not run.is_dir():
-        return f"{run} is a file"
+        return f"{run} is a file: {wanted}"
     if (run / CONFIG_FILE).exists() or any(run.glob("traces-step*.jsonl")):
-        return f"{run} has a run of which no step is done yet"
+        return (
+            f"{run} has a run, and no step that is done and can be read: wait for its first, or "
+            f"copy its {METRICS_FILE}"
+        )
     for file in (CONFIG_FILE, METRICS_FILE):
         inside = [found.parent.name for found in sorted(run.glob(f"*/{file}"))]
         if inside:
             return f"{run} has no steps of a training run, but its folder {inside[0]!r} may"
-    return f"{run} has no steps of a training run"
+    return f"{run} has no steps of a training run: {wanted}"
 
 
 def read_steps(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:

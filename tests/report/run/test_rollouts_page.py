@@ -31,6 +31,20 @@ def save(out: Path, symptoms: Symptoms, *, steps: int = 1) -> Path:
     return out
 
 
+def save_episodes(out: Path, episodes: list[tuple[int, float]]) -> Path:
+    """A run of episodes of so many turns and such a reward."""
+    _, _, traces = next(steps_of(replace(HEALTHY, masked=flat(0.0)), steps=1))
+    turn = traces[0].turns[0]
+    out.mkdir()
+    with TraceWriter(out / "traces.jsonl") as writer:
+        for number, (turns, reward) in enumerate(episodes):
+            verdict = traces[0].verdict.model_copy(update={"reward": reward})
+            names = {"trace_id": f"e{number}", "task_id": f"t{number}", "verdict": verdict}
+            played = tuple(turn.model_copy(update={"index": n}) for n in range(turns))
+            writer.write(traces[0].model_copy(update={**names, "turns": played}))
+    return out
+
+
 def chart(page: Page, key: str) -> Chart:
     (found,) = [each for s in page.sections for each in s.charts if each.key == key]
     return found
@@ -92,6 +106,7 @@ def test_a_run_whose_every_episode_failed_is_shown(tmp_path: Path) -> None:
     out = save(tmp_path / "x", replace(HEALTHY, masked=flat(1.0)))
     page = rollouts_page(out, now=NOW)
     assert page.sections[0].charts == ()
+    assert "No episode has a score" in page.sections[0].intro
     assert sum(bars(chart(page, "turns")).values()) == 128
     assert "0 of them scored" in page.status[1]
 
@@ -108,3 +123,17 @@ def test_a_torn_config_costs_only_the_settings(tmp_path: Path) -> None:
     page = rollouts_page(out, now=NOW)
     assert page.settings == ""
     assert chart(page, "turns").series
+
+
+def test_the_longest_episodes_are_in_the_chart_of_turns(tmp_path: Path) -> None:
+    page = rollouts_page(save_episodes(tmp_path / "x", [(n, 0.5) for n in range(1, 81)]), now=NOW)
+    turns = chart(page, "turns")
+    assert sum(bars(turns).values()) == 80
+    assert len(turns.categories) <= 30
+    assert turns.categories[0] == "1 to 3 turns"
+    assert turns.categories[-1] == "79 to 81 turns"
+
+
+def test_rewards_close_together_are_all_in_the_chart_of_rewards(tmp_path: Path) -> None:
+    run = save_episodes(tmp_path / "x", [(1, 1000 + n / 1000) for n in range(50)])
+    assert sum(bars(chart(rollouts_page(run, now=NOW), "rewards")).values()) == 50

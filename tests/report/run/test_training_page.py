@@ -417,3 +417,19 @@ def test_a_share_of_tokens_is_no_share_of_groups(tmp_path: Path) -> None:
     said = chart(page_of(save(tmp_path / "x", HEALTHY, steps=6, **cached)), "prefix-cache")
     assert "Wilson" not in said.about
     assert {(p.low, p.high) for p in said.series[0].points} == {(0.5, 0.5)}
+
+
+def test_alarms_of_one_step_are_all_in_the_figures(tmp_path: Path) -> None:
+    sick = replace(SICK["no_signal"], skill=flat(0.0), cut_off=flat(1.0))
+    page = page_of(save(tmp_path / "x", sick, steps=6))
+    assert table(page, "alarm-times")[1:] == [["5", "A1, A2"]]
+
+
+def test_settings_that_a_record_lacks_are_not_told(tmp_path: Path) -> None:
+    out = save(tmp_path / "run" / "train", HEALTHY, steps=3)
+    (out / "train.json").write_text(json.dumps({"env": "x", "learning_rate": 0.1}))
+    page = page_of(out)
+    assert page.title == "Training run run/train"
+    facts = dict(page.facts)
+    assert facts["algorithm"] == "TRL's GRPO, learning rate 0.1"
+    assert "None" not in " ".join(facts.values())
