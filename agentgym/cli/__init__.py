@@ -100,10 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except BudgetStop as stop:
-        print(f"agentgym: {' '.join(str(stop).split())}", file=sys.stderr)
+        print(f"agentgym: {_one_line(stop)}", file=sys.stderr)
         return EXIT_BUDGET
     except AgentGymError as error:
-        print(f"agentgym: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"agentgym: error: {_one_line(error)}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print("agentgym: interrupted", file=sys.stderr)
@@ -113,5 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except OSError as error:  # a path that can't be read or written, a full disk
         where = f"{error.filename}: " if error.filename else ""
-        print(f"agentgym: error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"agentgym: error: {_one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return EXIT_ERROR
+
+
+def _one_line(message: object) -> str:
+    """A message for the terminal, which obeys none of what a file's name or a model's text has."""
+    from agentgym.types import printable
+
+    return printable(" ".join(str(message).split()))

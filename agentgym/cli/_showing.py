@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentgym.errors import ConfigError, TraceError
-from agentgym.types import printable
 
 if TYPE_CHECKING:
     from agentgym.report.viewer.reading import TraceFolder
@@ -102,7 +101,7 @@ def _named(folder: TraceFolder, traces: Iterator[Trace], name: str) -> Trace:
     if not count:
         raise TraceError(folder.why_empty())
     if len(begins) > 1:
-        raise ConfigError(f"several trace ids begin with {printable(name)}; give more of it")
+        raise ConfigError(f"several trace ids begin with {name!r}; give more of it")
     found = next(iter(begins.values()), of_task)
     if found is None:
         raise ConfigError(

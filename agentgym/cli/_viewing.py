@@ -8,6 +8,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentgym.types import printable
+
 _NOTES_SHOWN = 5
 
 
@@ -26,7 +28,7 @@ def export(paths: Sequence[Path], out: Path, *, title: str) -> int:
         more = len(written.notes) - _NOTES_SHOWN
         print(f"agentgym: and {more} more remarks, which the page has", file=sys.stderr)
     episodes = "1 episode" if written.episodes == 1 else f"{written.episodes:,} episodes"
-    print(f"{out}: {episodes}, {written.size / 1e6:.1f} MB")
+    print(f"{printable(str(out))}: {episodes}, {written.size / 1e6:.1f} MB")
     return 0
 
 
@@ -41,7 +43,7 @@ def serve(paths: Sequence[Path], *, title: str, port: int, browser: bool) -> int
 
     server = ViewerServer(paths, port=port, title=title)
     try:
-        print(f"agentgym: {title} at {server.url} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        print(f"agentgym: {printable(title)} at {server.url} (Ctrl-C ends it)", file=sys.stderr)
         if browser and _has_screen():
             webbrowser.open(server.url)
         server.serve()

@@ -8,7 +8,7 @@ printable comes as its escape, `\x1b` or `\u202e`, and no text is ever read as m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -120,12 +120,36 @@ def _indented(text: str) -> RenderableType:
     return Text(text)
 
 
-def _message(message: Message, title: str, *, full: bool) -> Iterator[RenderableType]:
+def _message(
+    message: Message, title: str, *, full: bool, calls: Sequence[ToolCall] | None = None
+) -> Iterator[RenderableType]:
+    """A message and its calls, by default those that it asks for."""
     role = str(message.get("role", "?"))
     yield _rule(printable(title), _STYLES.get(role, "magenta"))
     text = _content(message.get("content"))
     if text:
         yield _indented(folded(text, full=full))
+    for call in _asked(message) if calls is None else calls:
+        yield _call(call, full=full)
+
+
+def _asked(message: Message) -> tuple[ToolCall, ...]:
+    """The calls that a message asks for, where none was recorded: in an example, for one."""
+    asked = message.get("tool_calls")
+    functions = [
+        call["function"]
+        for call in (asked if isinstance(asked, list) else ())
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    ]
+    return tuple(
+        ToolCall(
+            id="",
+            name=str(function.get("name", "?")),
+            arguments=None,
+            raw_arguments=_content(function.get("arguments")),
+        )
+        for function in functions
+    )
 
 
 def _turn(turn: Turn, *, full: bool) -> Iterator[RenderableType]:
@@ -137,15 +161,21 @@ def _turn(turn: Turn, *, full: bool) -> Iterator[RenderableType]:
     facts.append(f"env {_seconds(turn.env_s)}")
     if turn.cut_off:
         facts.append("cut off by the output limit")
+    elif turn.finish_reason not in (None, "stop", "tool_calls"):
+        facts.append(f"finish {turn.finish_reason}")
+    if turn.attempts > 1:
+        facts.append(f"{turn.attempts} requests")
     if turn.malformed_text:
         facts.append("matches no action")
     if turn.reasoning:
         yield _rule(f"turn {turn.index + 1} · reasoning", "dim")
         yield _indented(folded(turn.reasoning, full=full))
-    yield from _message(turn.message, " · ".join(facts), full=full)
-    if turn.message.get("tool_calls") or not turn.message.get("content"):
-        for call in turn.calls:
-            yield _call(call, full=full)
+    read_well = all(call.status == "ok" for call in turn.calls)
+    if turn.calls and turn.message.get("content") and not turn.message.get("tool_calls"):
+        calls = () if read_well else turn.calls  # read from the text, which says it all
+    else:
+        calls = turn.calls or _asked(turn.message)
+    yield from _message(turn.message, " · ".join(facts), full=full, calls=calls)
     names = {call.id: call.name for call in turn.calls}
     for reply in turn.replies:
         name = names.get(str(reply.get("tool_call_id")))

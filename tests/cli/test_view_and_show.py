@@ -114,7 +114,7 @@ def test_show_finds_the_episode(agentgym_command, traces, which, shown):
         (("--episode", "4"), "no episode 4: there are 3, numbered from 1; -1 is the last"),
         (("--episode", "0"), "no episode 0: there are 3"),
         (("--episode", "-4"), "no episode -4: there are 3"),
-        (("--episode", "aa"), "several trace ids begin with aa; give more of it"),
+        (("--episode", "aa"), "several trace ids begin with 'aa'; give more of it"),
         (("--episode", "z\x1b"), r"none of 3 episodes has the trace id or task 'z\x1b'"),
         (("--width", "3"), "--width takes at least 20 columns, got 3"),
     ],
@@ -143,3 +143,21 @@ def test_show_folds_unless_told_otherwise(agentgym_command, tmp_path):
     whole = agentgym_command("show", "t.jsonl", "--full", "--width", "40")[1]
     assert whole.count("word") == 2000
     assert max(map(len, whole.splitlines())) <= 40
+
+
+@pytest.mark.parametrize("out", ["", ".", "run"])
+def test_page_that_would_be_a_folder_is_one_line(agentgym_command, traces, out):
+    code, _, err = agentgym_command("view", traces, "--html", out)
+    assert code == 1
+    assert err.startswith("agentgym: error: can't write a page to ")
+    assert err.count("\n") == 1
+
+
+def test_name_of_a_file_is_no_command_to_the_terminal(agentgym_command, traces, tmp_path):
+    odd = tmp_path / "a\x1b[31m\udcff.jsonl"
+    traces.rename(odd)
+    code, out, err = agentgym_command("view", odd, "--html", odd.with_suffix(".html"))
+    assert (code, err) == (0, "")
+    assert r"a\x1b[31m\udcff.html: 3 episodes" in out
+    code, _, err = agentgym_command("show", "no\x1b[31m")
+    assert (code, err) == (1, "agentgym: error: no such file or folder: no\\x1b[31m\n")

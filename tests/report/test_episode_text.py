@@ -110,3 +110,35 @@ def test_what_cannot_be_seen_is_escaped(text, shown):
 @given(st.text())
 def test_readable_text_is_printable(text):
     assert readable(text).replace("\n", "").isprintable()
+
+
+def test_calls_of_an_example_are_shown_too():
+    asked = {"id": "c", "function": {"name": "find_order", "arguments": '{"order": 99}'}}
+    example = ({"role": "assistant", "content": None, "tool_calls": [asked, "odd"]},)
+    text = printed(zoo.make_trace("a", opening=example, turns=[zoo.text_turn(0, "done")]))
+    assert '→ find_order {"order": 99}' in text
+
+
+def test_call_in_the_text_is_shown_where_it_went_wrong():
+    calls = [
+        zoo.ToolCall(id="c", name="buy", arguments=None, raw_arguments="[", status=status)
+        for status in ("malformed", "ok")
+    ]
+    bad, good = (zoo.text_turn(k, "buy[", calls=(call,)) for k, call in enumerate(calls))
+    text = printed(zoo.make_trace("a", turns=[bad, good]))
+    assert text.count("→ buy [") == 1
+    assert "[malformed]" in text
+
+
+def test_turn_says_how_the_model_ended_and_what_it_took():
+    turns = [
+        zoo.text_turn(0, "a", finish_reason="stop", attempts=1),
+        zoo.text_turn(1, "b", finish_reason="content_filter", attempts=3),
+        zoo.text_turn(2, "c", finish_reason="length", cut_off=True),
+    ]
+    lines = printed(zoo.make_trace("a", turns=turns), width=200).splitlines()
+    heads = [line for line in lines if line.startswith("turn ")]
+    assert "finish" not in heads[0] + heads[2]
+    assert "requests" not in heads[0]
+    assert "finish content_filter · 3 requests" in heads[1]
+    assert "cut off by the output limit" in heads[2]

@@ -51,6 +51,7 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
             read or written.
     """
     folder = TraceFolder(paths)
+    out = out.resolve()
     _refuse_to_overwrite(out)
     content = _Content(folder)
     partial = out.with_name(f".{out.name}.{os.getpid()}")
@@ -73,6 +74,8 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
 
 def _refuse_to_overwrite(out: Path) -> None:
     """Leave alone what is no page: a trace file where the page's name should stand, say."""
+    if out.exists() and not out.is_file():
+        raise TraceError(f"can't write a page to {out}: it is no file")
     try:
         with out.open("rb") as file:
             begin = file.read(15)
