@@ -10,7 +10,7 @@ from agentgym.statistics import Estimate, mean_estimate, share_estimate
 
 BAR_TEXT = (
     "Lines across the bars' ends: 95 % intervals clustered by task (Wilson's for shares, t for "
-    "means); none with fewer than two tasks."
+    "means); none with fewer than two tasks, or where all are the same number."
 )
 
 
@@ -23,7 +23,7 @@ def estimate_point(estimate: Estimate, *, about: str = "") -> Point:
     """
     told = about or f"{estimate.n} episodes"
     told = f"{told}, {estimate.n_clusters} tasks"
-    if estimate.n_clusters < 2:
+    if estimate.n_clusters < 2 or estimate.low == estimate.high:  # which is no certainty
         return Point(x=0, y=estimate.mean, about=told)
     return Point(x=0, y=estimate.mean, low=estimate.low, high=estimate.high, about=told)
 

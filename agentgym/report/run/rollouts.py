@@ -138,7 +138,8 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
     tasks = [each["task"] for each in scored]
     rests_on = (
         f"n = {len(scored)} scored of {summary.n_total} episodes, {len(set(tasks))} tasks; the "
-        f"{summary.n_failed} without a score are in no bar."
+        f"{summary.n_failed} without a score are in no bar. "
+        f"{_first_only(scored)}{BAR_TEXT}"
     )
     facts = {
         "solved": "solved", "completed: an answer came": "completed",
@@ -159,7 +160,6 @@ def _outcomes(scored: list[dict[str, Any]], summary: Summary) -> Iterator[Chart]
         read="Low completion and right when complete: more turns or tokens. High completion, "
         "seldom solved: look at the reward.",
     )  # fmt: skip
-    rests_on += f" {_first_only(scored)}{BAR_TEXT}"
     gates = {
         name: share_point([name in e["gates"] and e["gates"][name] for e in scored], tasks)
         for name in _names(scored, "gates")

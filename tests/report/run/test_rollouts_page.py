@@ -137,3 +137,11 @@ def test_the_longest_episodes_are_in_the_chart_of_turns(tmp_path: Path) -> None:
 def test_rewards_close_together_are_all_in_the_chart_of_rewards(tmp_path: Path) -> None:
     run = save_episodes(tmp_path / "x", [(1, 1000 + n / 1000) for n in range(50)])
     assert sum(bars(chart(rollouts_page(run, now=NOW), "rewards")).values()) == 50
+
+
+def test_values_that_are_all_the_same_are_not_called_certain(tmp_path: Path) -> None:
+    page = rollouts_page(save_episodes(tmp_path / "x", [(1, 0.25)] * 6), now=NOW)
+    (reward, *_) = chart(page, "components").series[0].points
+    assert (reward.y, reward.low, reward.high) == (0.25, None, None)
+    for key in ("outcomes-shares", "gates", "components"):
+        assert "95 % intervals clustered by task" in chart(page, key).about
