@@ -116,6 +116,14 @@ def test_search_goes_through_all(run_folder):
     assert shelf.search(generation(shelf), "nowhere", 0)["rows"] == []
 
 
+def test_search_goes_on_where_a_file_is_gone(run_folder):
+    other = zoo.write_traces(run_folder / "a.jsonl", [zoo.make_trace("gone")])
+    shelf = Shelf([run_folder])
+    shelf.read()
+    other.unlink()
+    assert shelf.search(generation(shelf), "ENTITLES", 0) == {"rows": [2, 6, 10], "next": 14}
+
+
 def test_search_is_cut_into_slices(run_folder, monkeypatch):
     monkeypatch.setattr("agentgym.report.viewer.shelf.SEARCH_SLICE_S", 0.0)
     shelf = Shelf([run_folder])

@@ -104,11 +104,17 @@ class Shelf:
             end = len(self._places)
         while row < end and (row == after or time.monotonic() < until):
             path, offset = self._place(generation, row)
-            trace = TraceFile(path).at(offset)
-            if any(wanted in part.lower() for part in conversation_texts(trace)):
+            if self._has(path, offset, wanted):
                 found.append(row)
             row += 1
         return {"rows": found, "next": max(row, after + 1)}
+
+    def _has(self, path: Path, offset: int, wanted: str) -> bool:
+        try:
+            trace = TraceFile(path).at(offset)
+        except TraceError:  # deleted since, which a note says; the others can be searched
+            return False
+        return any(wanted in part.lower() for part in conversation_texts(trace))
 
     def _place(self, generation: int, row: int) -> tuple[Path, int]:
         with self._lock:
