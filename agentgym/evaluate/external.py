@@ -97,9 +97,8 @@ class ExternalScore:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(
-                f"the score {self.name} broke on {trace.task_id}: {type(error).__name__}: {error}"
-            ) from error
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"the score {self.name} broke on {trace.task_id}: {why}") from error
 
     def _read(self, given: Any) -> Score:
         if isinstance(given, bool):

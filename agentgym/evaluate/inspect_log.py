@@ -12,7 +12,6 @@ asked to install the other. A JSON schema made by `inspect_ai` holds the tests t
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zipfile
@@ -23,11 +22,11 @@ from typing import Any
 from agentgym.durable import write_whole
 from agentgym.errors import DataError
 from agentgym.evaluate.inspect_messages import from_openai, opening_of
-from agentgym.evaluate.result import Attempt, Column, EvaluationResult
+from agentgym.evaluate.result import Attempt, Column, EvaluationResult, content_hash
 from agentgym.statistics import mean_estimate
 from agentgym.trace import Trace
 from agentgym.traces import TraceFile
-from agentgym.types import Usage, clean_json
+from agentgym.types import Usage, clean_json, clean_text
 
 LOG_VERSION = 2
 SCORE, REWARD = "external", "training_reward"
@@ -82,7 +81,10 @@ def _traces(column: Column, folder: Path | None) -> dict[str, Trace]:
         return {}
     path = folder / column.trace_file
     wanted = {attempt.trace_id for attempt in column.attempts}
-    if not path.is_file():
+    named = Path(column.trace_file)
+    if (
+        named.is_absolute() or ".." in named.parts or not path.is_file()
+    ):  # by whoever wrote the file
         return {}
     return {trace.trace_id: trace for trace in TraceFile(path) if trace.trace_id in wanted}
 
@@ -95,7 +97,7 @@ def _header(result: EvaluationResult, column: Column, traces: Iterable[Trace]) -
     started = [trace.started_at for trace in traces]
     usage = _usage_by_role(attempt.usage for attempt in column.attempts)
     complete = len(column.attempts) == result.n_planned
-    name = hashlib.sha256(f"{result.created_at}/{column.name}".encode()).hexdigest()[:22]
+    name = content_hash([result.env_id, result.tasks_hash, result.created_at, column.name])
     return {
         "version": LOG_VERSION,
         "status": "success" if complete else "cancelled",
@@ -292,7 +294,7 @@ def _archive(header: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
         archive.writestr("_journal/start.json", _text(start))
         for sample in samples:
             name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
-            archive.writestr(name, _text(sample))
+            archive.writestr(clean_text(name), _text(sample))
         archive.writestr("_journal/summaries/1.json", _text(summaries))
         archive.writestr("summaries.json", _text(summaries))
         archive.writestr("header.json", _text(header))

@@ -246,6 +246,80 @@ def test_whatever_a_message_holds_becomes_one_of_inspects(
     Draft202012Validator(schema).validate(made[0])
 
 
+DEEP = "[" * 400 + "]" * 400
+
+
+@pytest.mark.parametrize(
+    ("calls", "error"),
+    [
+        (called("f", '{"a": NaN}', "c")["tool_calls"], "NaN is no JSON"),
+        (called("f", f'{{"a": {DEEP}}}', "c")["tool_calls"], "nested more than 100 deep"),
+        ("abc", "'abc'"),
+        ({"a": 1}, "{'a': 1}"),
+        ([7], "7"),
+        ([{"id": "c", "function": "f"}], "'function': 'f'"),
+    ],
+)
+def test_calls_that_are_none_are_parse_errors(calls: Any, error: str) -> None:
+    message = {"role": "assistant", "content": "x", "tool_calls": calls}
+    (call,) = from_openai([message])[0]["tool_calls"]
+    assert call["arguments"] == {}
+    assert error in call["parse_error"]
+    json.dumps(call, allow_nan=False)
+
+
+def test_roles_that_inspect_does_not_know_are_the_users() -> None:
+    roles = [{"role": "function", "content": "x"}, {"role": None, "content": "x"}, {}]
+    assert {message["role"] for message in from_openai(roles)} == {"user"}
+
+
+@pytest.mark.parametrize("task", ["a\ud800b", "../../x", "", "t\n\x00"])
+def test_any_name_of_a_task_is_exported(tmp_path: Path, task: str) -> None:
+    one = trace(task)
+    attempt = attempt_of(one, external=1.0, correct=True)
+    column = Column(name="m", kind="scripted", code_version="0.1.0", attempts=(attempt,))
+    result = EvaluationResult(
+        created_at="2026-01-01T11:00:00+00:00", env_id="x/T-v0", env_spec="{}", samples=1,
+        external_score="e", tasks={task: TaskFacts(content="a")}, columns=(column,),
+    )  # fmt: skip
+    export_inspect(result, column, tmp_path / "x.eval")
+    with zipfile.ZipFile(tmp_path / "x.eval") as archive:
+        assert len(archive.namelist()) == 5
+
+
+def test_traces_elsewhere_than_beside_the_result_are_not_read(
+    exported: tuple[EvaluationResult, Path], tmp_path: Path
+) -> None:
+    """A result file of somebody else's names what it likes."""
+    result, folder = exported
+    for named in (str(folder / "traces" / "m.jsonl"), f"../{folder.name}/traces/m.jsonl"):
+        column = result.columns[0].model_copy(update={"trace_file": named})
+        assert export_inspect(result, column, tmp_path / "y.json", folder=folder) == 0
+
+
+def test_columns_whose_names_look_alike_have_logs_of_their_own(
+    exported: tuple[EvaluationResult, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from agentgym.cli import main
+
+    result, folder = exported
+    columns = tuple(
+        result.columns[0].model_copy(update={"name": name}) for name in ("org/m", "org_m", "模型")
+    )
+    write_result(folder / "result.json", result.model_copy(update={"columns": columns}))
+    out = folder / "logs"
+    assert main(["eval", "export", str(folder), "--format", "inspect", "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("column.eval", "org_m-2.eval", "org_m.eval"),
+    ]
+    assert "conversations" not in capsys.readouterr().err  # found beside the result in the folder
+    ids = set()
+    for path in out.iterdir():
+        with zipfile.ZipFile(path) as archive:
+            ids.add(json.loads(archive.read("header.json"))["eval"]["eval_id"])
+    assert len(ids) == 3
+
+
 def test_without_traces_there_are_scores_and_no_conversation(
     exported: tuple[EvaluationResult, Path], tmp_path: Path
 ) -> None:

@@ -19,19 +19,34 @@ from agentgym.types import Message, Turn
 
 _FINDERS = ("find_customer_by_email", "find_customer_by_name_zip")
 _PRIVATE = ("get_customer", "list_orders", "get_order")
-_CHANGES = frozenset(
-    {"cancel_order", "change_shipping_address", "change_payment_method", "change_items"}
-    | {"return_items", "exchange_items", "issue_store_credit"}
-)
 _AGREES = re.compile(
-    r"^\W*((great|perfect|good|thanks|thank you|oh|well)\b\W*)*(yes|yeah|yep|sure|ok|okay|correct"
-    r"|right|absolutely|go ahead|please do|please go ahead|that('s| is| works)|sounds|fine|agreed)"
-    r"\b",
+    r"^\W*((no problem|no worries|hi|hello|great|perfect|good|thanks|thank you|oh|ah|um|well)\b\W*)*"
+    r"(yes|yeah|yep|yup|sure|ok|okay|correct|right|absolutely|definitely|certainly|of course"
+    r"|alright|all right|go ahead|please (do|go|proceed)|proceed|do it|let's do (it|that|this)"
+    r"|confirmed|agreed|i (do )?(confirm|agree|accept)|works for me|fine"
+    r"|that('s| is| would be|) ?(right|correct|fine|good|great|perfect|ok|okay|works)"
+    r"|sounds (good|great|fine|right|perfect))\b",
     re.IGNORECASE,
 )
 _DECLINES = re.compile(
-    r"^\W*no\b|\b(wait|hold on|not yet|changed my mind|stop|don't|do not|instead)\b", re.IGNORECASE
+    r"^\W*no\b(?!\W*(problem|worries|objections?|hurry|rush))|^[^.!]*\?"
+    r"|^\W*(yes|ok|okay|sure),? if\b"
+    r"|\b((?<!can't )(?<!'ll )wait|hold on|not (yet|now|the|that)|changed my mind|never ?mind|stop"
+    r"|instead|but|only if|unless|except|let me think"
+    r"|(don't|do not|not to) (do|cancel|change|return|exchange|send|go|proceed|agree|want that))\b",
+    re.IGNORECASE,
 )
+_SWAPS = "chang|swap|switch|replac|exchang|modif|updat|send"
+_NAMES_IT: Mapping[str, str] = {
+    "cancel_order": "cancel",
+    "change_shipping_address": "address|ship|deliver|send",
+    "change_payment_method": "pay|card|charge|bill|method",
+    "change_items": _SWAPS,
+    "exchange_items": _SWAPS,
+    "return_items": "return|refund|back",
+    "issue_store_credit": "credit",
+}
+"""Words of which a proposal has one, by the change that it proposes."""
 _REFUSES = re.compile(
     r"\b(can't|cannot|can not|unable|not able|won't|not possible|isn't possible|not allowed"
     r"|don't|do not|doesn't|does not|no longer|not eligible|sorry|unfortunately|only|must)\b",
@@ -55,8 +70,12 @@ _MOST_WHY_IN_ALL = 3
 _LONGEST = 1500
 """Characters of a message that a customer would read."""
 _MONEY = re.compile(
-    r"\$ ?(\d[\d,]*(?:\.\d{1,2})?)|(\d[\d,]*(?:\.\d{1,2})?) ?(?:usd|dollars)", re.IGNORECASE
+    r"(?:\$|\busd) ?(\d[\d,]*(?:\.\d{1,2})?)"
+    r"|(\d[\d,]*(?:\.\d{1,2})?) ?(?:usd\b|dollars|\$(?! ?\d))",
+    re.IGNORECASE,
 )
+_LONGEST_FIGURE = 15
+"""Characters of an amount; no shop has more, and a float only so many."""
 _MOST_FIGURES = 4
 """Amounts or dates in one message; more of them is a statement of account, not an answer."""
 
@@ -79,8 +98,7 @@ class Conduct:
         self.transfer: str | None = None
         """Why a human took over."""
         self._lines: list[tuple[str, str]] = [
-            ("customer", str(message.get("content") or ""))
-            for message in _before_the_agent(opening)
+            ("customer", _typed(message.get("content"))) for message in _before_the_agent(opening)
         ]
         self._told: list[str] = []
         self._out_of_turn = False
@@ -103,40 +121,54 @@ class Conduct:
                 self._call(call.name, call.arguments or {}, str(results.get(call.id) or ""))
         if turn.calls:
             return
-        text = visible(str(turn.message.get("content") or ""))
+        text = visible(_typed(turn.message.get("content")))
         self._lines.append(("agent", text))
         self._told.append(text)
         for reply in turn.replies:
-            self._lines.append(("customer", str(reply.get("content") or "")))
+            self._lines.append(("customer", _typed(reply.get("content"))))
 
     def _call(self, name: str, arguments: Mapping[str, Any], result: str) -> None:
         if name in _FINDERS:
             self._find(arguments, result)
-        elif name in _PRIVATE or name in _CHANGES:
-            self._out_of_turn |= self.identified is None
+        elif name in _PRIVATE or name in _NAMES_IT:
+            self._out_of_turn |= self.identified is None or self._is_of_another(
+                name, arguments, result
+            )
         if name == "get_order":
             self.looked_up.add(str(arguments.get("order_id")))
-        elif name in _CHANGES:
-            self.every_change_was_agreed &= self._is_agreed(str(arguments.get("order_id")))
+        elif name in _NAMES_IT:
+            order_id = str(arguments.get("order_id"))
+            self.every_change_was_agreed &= self._is_agreed(order_id, _NAMES_IT[name])
         elif name == "transfer_to_human":
             self.transfer = str(arguments.get("reason"))
 
     def _find(self, arguments: Mapping[str, Any], result: str) -> None:
-        said = _plain(" ".join(text for who, text in self._lines if who == "customer"))
+        said = self._said()
         found = _customer_in(result)
         known = all(_plain(str(value)) in said for value in arguments.values())
         self._out_of_turn |= not known or self.identified not in (None, found)
         self.identified = found
 
-    def _is_agreed(self, order_id: str) -> bool:
-        """Whether the customer's last word on a message that named the order is a yes."""
+    def _is_of_another(self, name: str, arguments: Mapping[str, Any], result: str) -> bool:
+        """Whether a call reads another customer's data; an order whose number they gave may be."""
+        owner = arguments.get("customer_id") or _customer_in(result)
+        if name == "get_order" and _plain(str(arguments.get("order_id"))) in self._said():
+            return False
+        return owner is not None and owner != self.identified
+
+    def _said(self) -> str:
+        return _plain(" ".join(text for who, text in self._lines if who == "customer"))
+
+    def _is_agreed(self, order_id: str, action: str) -> bool:
+        """Whether the customer's last word on a message that named order and action is a yes."""
         for at in range(len(self._lines) - 1, 0, -1):
             (asker, question), (who, answer) = self._lines[at - 1 : at + 1]
             if who != "customer" or asker != "agent":
                 continue
             if _DECLINES.search(answer):
                 return False
-            if order_id in question and _AGREES.search(answer):
+            named = order_id in question and re.search(action, question, re.IGNORECASE)
+            if named and _AGREES.search(answer):
                 return True
         return False
 
@@ -163,14 +195,20 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
+def _typed(content: Any) -> str:
+    """A message's text, with the apostrophe and the hyphen that a keyboard has."""
+    return str(content or "").replace("’", "'").replace("‑", "-")
+
+
 def _tells(text: str, told: Told) -> bool:
     """Whether a message tells an amount, a date or the reason of a refusal."""
     if len(text) > _LONGEST:
         return False
     if told.amount is not None:
         figures = {a or b for a, b in _MONEY.findall(text)}
-        cents = {round(float(figure.replace(",", "")) * 100) for figure in figures}
-        return told.amount in cents and len(cents) <= _MOST_FIGURES
+        short = {figure for figure in figures if len(figure) <= _LONGEST_FIGURE}
+        cents = {round(float(figure.replace(",", "")) * 100) for figure in short}
+        return told.amount in cents and len(cents | (figures - short)) <= _MOST_FIGURES
     if told.day is not None:
         return _names_day(text, date.fromisoformat(told.day))
     named = _reasons(text)
@@ -179,7 +217,6 @@ def _tells(text: str, told: Told) -> bool:
 
 def _reasons(text: str) -> set[Ground]:
     """The reasons that a message refuses something for; none if it refuses nothing."""
-    text = text.replace("’", "'")
     if not _REFUSES.search(text):
         return set()
     return {why for why, words in _WHY.items() if re.search(words, text, re.IGNORECASE)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,19 @@ from agentgym.trace import Trace
 from agentgym.types import Turn
 
 _ANSWER = re.compile(r"answer\s*:\s*(.*)", re.IGNORECASE | re.DOTALL)
-_FIGURE = re.compile(r"(?<![\w.:-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w:-])")
-_STAMP = {
-    "date": re.compile(r"\b\d{4}-\d{2}-\d{2}\b"),
-    "time": re.compile(r"(?<![\d:])\d{2}:\d{2}(?!\d)"),
-}
-_NONE = re.compile(r"\b(none|nothing|nobody|not possible|impossible)\b", re.IGNORECASE)
+_FIGURE = re.compile(
+    r"(?:(?<![\w.:-])|(?<=\beur)|(?<=\busd))(-?(?:\d{1,3}(?:[, ]\d{3})+(?!\d)|\d+)(?:\.\d+)?)"
+    r"(?:kg|km|h|min|minutes|kwh|w|eur|usd)?(?![\w:-])",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
+_TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d{2})(?!\d)(?: ?([ap])\.?m\b)?", re.IGNORECASE)
+_NONE = re.compile(
+    r"\b(none|nothing|nobody|not possible|impossible)\b|^\W*(no|n/a)\b", re.IGNORECASE
+)
+_TYPED = str.maketrans(dict.fromkeys("‐‑‒–−", "-") | {"’": "'", "\u00a0": " ", "\u202f": " "})
+"""What a model writes for the characters that a keyboard has; a minus stays a minus."""
+_HUGE = 10**18  # what a policy may put where no world has such a number
 _LONGEST = 400
 """Characters of an answer; whoever writes more has not answered."""
 
@@ -75,8 +83,10 @@ def _ordered(value: Any) -> Any:
         return {str(key): _ordered(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return sorted((_ordered(item) for item in value), key=lambda item: json.dumps(item))
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, float):
         return f"{value:.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value}.00" if abs(value) < _HUGE else "huge"
     return value
 
 
@@ -97,6 +107,7 @@ def _looked(turns: Sequence[Turn], reference: Reference) -> bool:
 
 def _answers(text: str, right: Answer) -> bool:
     """Whether the part after `Answer:` states the right value, or that there is none."""
+    text = text.translate(_TYPED)
     found = _ANSWER.search(text)
     stated = (found[1] if found else text).strip()
     if not stated or len(stated) > _LONGEST:
@@ -109,9 +120,12 @@ def _answers(text: str, right: Answer) -> bool:
 def _stated(text: str, right: Answer) -> set[str]:
     """Every value of the kind in a text."""
     if right.kind == "number":
-        return {f"{float(figure.replace(',', '')):.2f}" for figure in _FIGURE.findall(text)}
-    if right.kind in _STAMP:
-        return set(_STAMP[right.kind].findall(text))
+        plain = (re.sub("[, ]", "", figure) for figure in _FIGURE.findall(text))
+        return {f"{float(figure):.2f}" for figure in plain}
+    if right.kind == "date":
+        return set(_DATE.findall(text))
+    if right.kind == "time":
+        return {_on_24_hours(*parts) for parts in _TIME.findall(text)}
     rest, found = _spelled(text), set()
     for name in sorted(right.among, key=len, reverse=True):
         pattern = rf"(?<!\w){re.escape(_spelled(name))}(?!\w)"
@@ -124,10 +138,20 @@ def _stated(text: str, right: Answer) -> set[str]:
 def _wanted(right: Answer) -> set[str]:
     if right.kind == "number":
         return {f"{float(value):.2f}" for value in right.values}
-    if right.kind in _STAMP:
+    if right.kind in ("date", "time"):
         return set(right.values)
     return {_spelled(value) for value in right.values}
 
 
+def _on_24_hours(hours: str, minutes: str, half: str) -> str:
+    hour = int(hours)
+    if half:
+        hour = hour % 12 + (12 if half in "pP" else 0)
+    return f"{hour:02d}:{minutes}"
+
+
 def _spelled(text: str) -> str:
-    return " ".join(text.casefold().split())
+    """A name without what people type differently: case, accents, hyphens."""
+    letters = unicodedata.normalize("NFKD", text.translate(_TYPED).casefold().replace("ø", "o"))
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return " ".join(plain.replace("-", " ").split())

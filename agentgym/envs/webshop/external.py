@@ -17,7 +17,8 @@ from agentgym.envs.webshop.products import Product
 from agentgym.judge import Score
 from agentgym.trace import Trace
 
-_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(r"(?:(?<![^\W_])[+-](?=\d))?[^\W_]+")
+"""Letters and digits of any script; a number's sign belongs to it, as in lenses of +2.00."""
 
 
 def external_score(env: WebShopEnv, trace: Trace) -> Score:
