@@ -1,13 +1,4 @@
-"""One limit of a budget, what counts against it, and what further episodes may take of it.
-
-What an episode needs is learned from those that are over. A forecast for m further ones is the
-upper end of a prediction interval for the sum of m draws,
-
-    m·mean + t·s·sqrt(m + m²/n),
-
-where n are over with standard deviation s, and t is Student's quantile of n-1 degrees of freedom,
-one-sided at 95 %; but never more than m times the dearest so far.
-"""
+"""One limit of a budget, what counts against it, and what further episodes may take of it."""
 
 from __future__ import annotations
 
@@ -17,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agentgym.client import Role
 from agentgym.rollout.budget import CapStatus, Unit
-from agentgym.statistics.distributions import t_quantile
+from agentgym.rollout.forecast import Forecast
 from agentgym.types import Usage
 
 CRUMB = 1e-9
@@ -42,13 +33,8 @@ class Account:
     held: float = 0.0
     """Set aside for requests in flight."""
     in_flight: int = 0
-    over: int = 0
-    """Episodes that are over."""
-    mean: float = 0.0
-    """What they took."""
-    squares: float = 0.0
-    """Sum of their squared deviations."""
-    dearest: float = 0.0
+    forecast: Forecast = field(default_factory=Forecast)
+    """What episodes take of it."""
     dearest_request: float = 0.0
     """The most that one request was held for, or one call was billed."""
 
@@ -79,28 +65,11 @@ class Account:
             amount_of(usage, self.unit) for role, usage in spent.items() if self.counts(role)
         )
 
-    def learn(self, amount: float) -> None:
-        """An episode is over and took so much (Welford's update)."""
-        self.over += 1
-        before = amount - self.mean
-        self.mean += before / self.over
-        self.squares += before * (amount - self.mean)
-        self.dearest = max(self.dearest, amount)
-
     def room_for_pilots(self, most: int) -> int:
         """How many episodes of unknown length may try at once; 1 if a few requests are all."""
         needed = PILOT_REQUESTS * self.dearest_request
         left = max(0.0, self.limit - self.spent)
         return most if most * needed <= left else max(1, int(left / needed))
-
-    def margin(self, episodes: int) -> float:
-        """How much more than their mean so many further episodes may take together."""
-        if self.over < 2:
-            return 0.0
-        deviation = math.sqrt(self.squares / (self.over - 1))
-        t = t_quantile(self.over - 1, 0.10)
-        spread = t * deviation * math.sqrt(episodes + episodes**2 / self.over)
-        return min(spread, episodes * (self.dearest - self.mean))
 
 
 def amount_of(usage: Usage, unit: Unit) -> float:

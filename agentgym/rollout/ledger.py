@@ -4,9 +4,8 @@ Two gates, since each alone is not enough. An episode begins only if what it and
 expected to need is there: otherwise many would begin and few be finished. And every request first
 sets aside the most that it can take: an expectation is no promise, and this one is never overrun.
 
-What an episode needs is learned from those that are over; see `agentgym.rollout.account`. While
-fewer than two are over, a few pilots play, held only by the gate of requests: one until it has
-asked a model something, and then as many as there is ample money for.
+The first is `agentgym.rollout.admission`, with what it learns from episodes that are over; here are
+the second, and the count of what is spent.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +23,13 @@ from agentgym.deadline import queued
 from agentgym.errors import BudgetExceeded, ConfigError
 from agentgym.metering import Meter
 from agentgym.rollout.account import CRUMB, Account, amount_of
+from agentgym.rollout.admission import Admission, Slip
 from agentgym.rollout.budget import BudgetStatus, CapStatus, RunBudget, Unit, amount_text
 from agentgym.rollout.spending import Spending, Unbilled, write_spending
 from agentgym.types import Usage
 
-PILOTS = 4
-"""Episodes at once, at most, as long as nobody knows what one needs."""
 REFUSAL = "not sent, since the budget of the run"
 """How the refusal of a request begins."""
-
-Spent = Callable[[], Mapping[str, Usage]]
 
 
 @dataclass(eq=False)
@@ -43,39 +39,6 @@ class _Request:
     role: str
     most: dict[Unit, float]
     refused_by: Account | None = None
-
-
-class Slip:
-    """Leave for one episode to begin, and what it takes; `close` must follow."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._spent: Spent | None = None
-        self.is_charged_here = True
-        """Whether its bills reach the ledger as they come; if not, with its end."""
-
-    def follow(self, spent: Spent, *, charged_here: bool = True) -> None:
-        """The episode has begun.
-
-        Args:
-            spent: Tells what it has cost so far, by role.
-            charged_here: Whether its calls are made inside `metered(ledger.meter)`.
-        """
-        self._spent = spent
-        self.is_charged_here = charged_here
-
-    @property
-    def spent(self) -> Mapping[str, Usage]:
-        """What it has cost so far."""
-        return {} if self._spent is None else self._spent()
-
-    def close(self, *, teaches: bool = False) -> None:
-        """The episode is over, or will never begin; may be called again.
-
-        Args:
-            teaches: Whether it was played to its end, so that it tells what an episode needs.
-        """
-        self._ledger._close(self, teaches=teaches)
 
 
 class Ledger:
@@ -97,14 +60,10 @@ class Ledger:
         self._lock = threading.RLock()
         self._line = WaitingLine[_Request](self._lock, take=self._take, give_back=self._give_back)
         self._tickets = itertools.count()
-        self._slips: set[Slip] = set()
-        self._has_asked = False
-        """Whether anything was held for or billed yet, so that a request's size is known."""
+        self._admission = Admission(self._accounts)
         self._prices: dict[str, Prices] = {}
         self._settled: dict[str, dict[Unit, float]] = {}
         self._file: Path | None = None
-        self.over = 0
-        """Episodes that were played to their end."""
         self._waiting: list[Wake] = []
         self._unpriced: set[str] = set()
         self._struck: Account | None = None
@@ -280,8 +239,8 @@ class Ledger:
 
     def _has_asked_now(self) -> None:
         """A first request shows what one takes, and so, how many pilots may play."""
-        if not self._has_asked:
-            self._has_asked = True
+        if not self._admission.has_asked:
+            self._admission.has_asked = True
             self._tell()
 
     def _give_back(self, request: _Request) -> None:
@@ -303,14 +262,12 @@ class Ledger:
         while True:
             with self._lock:
                 self.check_priced()
-                account = self._lacking()
+                account = self._struck or self._admission.lacking()
                 if account is None:
-                    slip = Slip(self)
-                    self._slips.add(slip)
-                    return slip
-                if self._struck is not None or not self._slips:
+                    return self._admission.begin(self._close)
+                if self._struck is not None or not self._admission.in_flight:
                     self._struck = self._struck or account
-                    self._expected = account.mean if account.over else None
+                    self._expected = account.forecast.mean if account.forecast.over.n else None
                     return None
                 wake = Wake()
                 self._waiting.append(wake)
@@ -323,11 +280,7 @@ class Ledger:
     def affords(self, episodes: int) -> bool:
         """Whether so many further episodes can be paid for, as far as one knows."""
         with self._lock:
-            if self._struck is not None:
-                return False
-            if any(account.over < 2 for account in self._accounts):
-                return not any(account.exceeds(account.spent) for account in self._accounts)
-            return not any(a.exceeds(self._forecast(a, episodes)) for a in self._accounts)
+            return self._struck is None and self._admission.affords(episodes)
 
     def strike(self) -> None:
         """Let nothing further begin: it is known that the budget is used up."""
@@ -356,57 +309,26 @@ class Ledger:
                 not_run_unknown=not_run_unknown,
             )
 
+    @property
+    def over(self) -> int:
+        """Episodes that were played to their end."""
+        return self._admission.over
+
     def caps(self) -> tuple[CapStatus, ...]:
         """What is spent of each limit."""
         return tuple(account.status for account in self._accounts)
 
-    def _lacking(self) -> Account | None:
-        """A limit that leaves nothing for one more episode, or not at the moment."""
-        if self._struck is not None:
-            return self._struck
-        for account in self._accounts:
-            # Spent to the last cent is used up: the next request would be refused.
-            used_up = account.spent >= account.limit * (1 - CRUMB)
-            if used_up or (account.over < 2 and len(self._slips) >= self._pilots(account)):
-                return account
-            if account.over and account.exceeds(self._forecast(account, 1)):
-                return account
-        return None
-
-    def _pilots(self, account: Account) -> int:
-        """How many episodes may play at once while nobody knows what one takes."""
-        if any(not slip.is_charged_here for slip in self._slips):  # whose requests aren't seen
-            return PILOTS
-        return account.room_for_pilots(PILOTS) if self._has_asked else 1
-
-    def _forecast(self, account: Account, more: int) -> float:
-        """What is spent when those in flight, and so many more, are over."""
-        episodes = len(self._slips) + more
-        roughly = account.spent + episodes * account.dearest
-        if not account.exceeds(roughly):
-            return roughly
-        so_far = [(account.of(slip.spent), slip.is_charged_here) for slip in self._slips]
-        needed = math.fsum(max(spent, account.mean) for spent, _ in so_far)
-        counted = math.fsum(spent for spent, here in so_far if here)
-        further = more * account.mean + account.margin(episodes)
-        return account.spent - counted + needed + further
-
     def _tightest(self) -> Account:
         return max(self._accounts, key=lambda account: account.spent / account.limit)
 
-    def _close(self, slip: Slip, *, teaches: bool) -> None:
+    def _close(self, slip: Slip, teaches: bool) -> None:
         with self._lock:
-            if slip not in self._slips:
+            if slip not in self._admission.in_flight:
                 return
-            spent = slip.spent
-            self._slips.discard(slip)
             if not slip.is_charged_here:
-                for role, usage in spent.items():
+                for role, usage in slip.spent.items():
                     self.charge(role, usage)
-            if teaches:
-                self.over += 1
-                for account in self._accounts:
-                    account.learn(account.of(spent))
+            self._admission.end(slip, teaches=teaches)
             self._tell()
 
     def _tell(self) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 
 from agentgym.errors import BudgetStop, RolloutStopped
 from agentgym.metering import metered, paid_from
+from agentgym.rollout.admission import Slip
 from agentgym.rollout.backend import Backend, Batch, Played, Playing
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
 from agentgym.rollout.failure import last_line
 from agentgym.rollout.leash import begin_task
-from agentgym.rollout.ledger import Ledger, Slip, is_refusal
+from agentgym.rollout.ledger import Ledger, is_refusal
 from agentgym.rollout.limits import FailureWatch
 from agentgym.rollout.observer import Observer
 from agentgym.rollout.outbox import Outbox

@@ -16,8 +16,8 @@ from agentgym.errors import BudgetExceeded, BudgetStop, ConfigError, EndpointErr
 from agentgym.judge import Score
 from agentgym.metering import charge, metered, open_purse, paid_from, report_refusal
 from agentgym.rollout import Engine, EpisodeRequest, Ledger, Limits, Retry, RunBudget
-from agentgym.rollout.account import Account
 from agentgym.rollout.budget import Cap, read_budget
+from agentgym.rollout.forecast import Forecast
 from agentgym.testing.envs import CounterEnv
 from agentgym.testing.quirky import QuirkyServer, Reply, answer
 from agentgym.types import Usage
@@ -418,13 +418,52 @@ def test_a_budget_is_told_in_one_line():
 
 def test_the_margin_is_that_of_a_prediction_interval_for_a_sum():
     """Of 1, 2, 3: s = 1, and t(2 df, one-sided 95 %) = 2.919986; for a sum of 2 further draws
-    t·s·sqrt(2 + 4/3) = 5.33, which the dearest so far bounds at 2·(3 - 2)."""
-    account = Account(None, "usd", 100.0)
-    for amount in (1.0, 2.0, 3.0):
-        account.learn(amount)
-    assert account.margin(2) == 2.0
-    account.dearest = 1e9
-    assert account.margin(2) == pytest.approx(2.919986 * math.sqrt(2 + 4 / 3), rel=1e-6)
+    t·s·sqrt(2 + 4/3) = 5.33; where none is in flight, the dearest so far bounds it at 2·(3 - 2)."""
+    forecast = Forecast()
+    for number, amount in enumerate((1.0, 2.0, 3.0)):
+        forecast.learn(number, amount)
+    margin = 2.919986 * math.sqrt(2 + 4 / 3)
+    assert forecast.needed([0.5], 1) == pytest.approx(4.0 + margin, rel=1e-6)
+    assert forecast.needed([], 2) == 2 * 3.0  # none is in flight
+
+
+def test_who_finishes_first_is_short_and_says_little_of_the_others():
+    """Three began first and took 1, 5, 3. Of the next hundred the ninety short ones, of 1
+    each, are over before the ten long ones, of 21: all in all, they take 3 on average, too."""
+    forecast = Forecast()
+    for number, amount in enumerate((1.0, 5.0, 3.0)):
+        forecast.learn(number, amount)
+    for number in range(90):
+        forecast.learn(13 + number, 1.0)
+    assert forecast.over.mean < 1.1
+    assert forecast.mean == pytest.approx(3.0)
+    margin = 2.919986 * 2.0 * math.sqrt(10 + 100 / 3)
+    assert forecast.needed([2.0] * 10, 0) == pytest.approx(300 - 90 + margin, rel=1e-6)
+    forecast.learn(3, None)  # cancelled: it says nothing, and holds up nothing
+    for number in range(4, 13):
+        forecast.learn(number, 21.0)
+    assert forecast.first.n == forecast.over.n == 102
+    assert forecast.needed([], 0) == 0.0
+
+
+@pytest.mark.parametrize(("usd", "begun"), [(1.0, 8), (7.0, 40)])
+async def test_a_few_that_are_over_say_little_of_hundreds_unless_money_is_ample(usd, begun):
+    """Two took a cent each; a dollar for a hundred such isn't ample for forty, seven are."""
+    ledger = Ledger(RunBudget(usd=usd))
+    for _ in range(2):
+        slip = await ledger.admit()
+        slip.follow(lambda: {"policy": usage(0.01)})
+        ledger.charge("policy", usage(0.01))
+        slip.close(teaches=True)
+    slips = []
+    for _ in range(40):
+        waiting = asyncio.create_task(ledger.admit())
+        await asyncio.sleep(0)
+        if not waiting.done():
+            waiting.cancel()
+            break
+        slips.append(waiting.result())
+    assert len(slips) == begun
 
 
 def test_budgets_must_say_how_much():
