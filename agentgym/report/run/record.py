@@ -139,7 +139,7 @@ def read_training(folder: Path, *, now: datetime | None = None) -> TrainingRecor
         config=config,
         history=history,
         diagnosis=diagnosis,
-        starts=read_starts(folder),
+        starts=[_public_start(start) for start in read_starts(folder)],
         package=_package(folder),
         written_at=_last_written(folder, now),
         state=_state(config, history, diagnosis, budget_end),
@@ -166,8 +166,13 @@ def _settings(folder: Path) -> dict[str, Any]:
         text = (folder / CONFIG_FILE).read_text(encoding="utf-8")
     except OSError:
         return {}
-    found = json.loads(text)
-    clean = public_kwargs(found)
+    found: dict[str, Any] = _public(json.loads(text))
+    return found
+
+
+def _public(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without secrets."""
+    clean = public_kwargs(settings)
     policy = dict(clean["policy"]) if isinstance(clean.get("policy"), Mapping) else {}
     for name in ("servers", "service"):
         urls = policy.get(name)
@@ -180,6 +185,19 @@ def _settings(folder: Path) -> dict[str, Any]:
     redactor = Redactor(named_secrets(clean))  # TRL's own settings have some, such as `hub_token`
     redacted: dict[str, Any] = json.loads(redactor(json.dumps(clean)))
     return redacted
+
+
+def _public_start(start: RunStart) -> RunStart:
+    """A start whose changed settings have no secrets."""
+    changed = {}
+    for name, values in start.changed.items():
+        table, _, inner = name.rpartition(".")
+        found = []
+        for value in values:
+            clean = _public({table: {inner: value}} if table else {inner: value})
+            found.append(clean[table][inner] if table else clean[inner])
+        changed[name] = (found[0], found[1])
+    return start.model_copy(update={"changed": changed})
 
 
 def _package(folder: Path) -> str | None:

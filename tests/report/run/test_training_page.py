@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from parsed import Element, assert_inert, parse
@@ -25,7 +26,7 @@ from agentgym.report.run.training import header_facts, status_of, training_page
 from agentgym.traces import TraceWriter
 from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors import Alarm, AlarmBook, diagnose
-from agentgym.train.starts import note_budget_end
+from agentgym.train.starts import note_budget_end, note_start
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -433,3 +434,25 @@ def test_settings_that_a_record_lacks_are_not_told(tmp_path: Path) -> None:
     facts = dict(page.facts)
     assert facts["algorithm"] == "TRL's GRPO, learning rate 0.1"
     assert "None" not in " ".join(facts.values())
+
+
+def test_secrets_that_a_resume_changed_are_left_out(tmp_path: Path) -> None:
+    out = save(tmp_path / "x", HEALTHY, steps=3)
+    settings: list[dict[str, Any]] = [
+        {
+            "policy": {"servers": [f"http://me:pass{n}xyz@localhost:8000"], "check_every": n},
+            "grpo": {"hub_token": f"token-of-the-hub-{n}"},
+            "env_kwargs": {
+                "judge": {"base_url": "http://j", "model": "m", "api_key": f"key-{n}-j"}
+            },
+            "temperature": 0.5 + n,
+        }
+        for n in (1, 2)
+    ]
+    (out / "train.json").write_text(json.dumps(settings[0]))
+    note_start(out, settings[1], checkpoint=out / "checkpoint-2", processes=1)
+    said = " ".join(dict(page_of(out).facts).values())
+    assert "temperature: 1.5 → 2.5" in said
+    assert "policy.check_every: 1 → 2" in said
+    for secret in ("pass1xyz", "pass2xyz", "token-of-the-hub", "key-1-j", "key-2-j"):
+        assert secret not in said
