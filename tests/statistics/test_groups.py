@@ -114,3 +114,35 @@ def test_counts_that_cannot_be_are_refused() -> None:
         forecast_groups([(2, 3)], 8)
     with pytest.raises(ConfigError, match="2 episodes or more"):
         forecast_groups([(2, 1)], 1)
+
+
+def test_many_episodes_and_large_groups_are_summed_the_same_way() -> None:
+    few, many = (forecast_groups([(n, n // 4)] * 5, n) for n in (200, 201))
+    assert few.share == pytest.approx(many.share, abs=1e-6)
+    huge = forecast_groups([(100_000, 5_000)] * 3, 1_000_000)
+    assert huge.low > 0.999
+    assert forecast_groups([(100_000, 0)] * 3, 8).at_mean == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "group_size"),
+    [([(4, 0)] * 10 + [(4, 2)] * 5, 8), ([(1, 0)] * 6, 8), ([(3, 1), (128, 0), (16, 16)], 4)],
+)
+def test_the_grid_gives_what_draws_from_the_prior_give(
+    counts: list[tuple[int, int]], group_size: int
+) -> None:
+    rng, draws = np.random.default_rng(1), 60_000
+    mean = rng.uniform(size=draws)
+    total = np.exp(rng.uniform(np.log(0.05), np.log(500), draws))
+    log_gamma = np.vectorize(math.lgamma)
+
+    def log_beta(wins: int, losses: int) -> np.ndarray:
+        a, b = mean * total + wins, (1 - mean) * total + losses
+        return np.asarray(log_gamma(a) + log_gamma(b) - log_gamma(a + b))
+
+    start = log_beta(0, 0)
+    log_weight = sum(log_beta(c, n - c) - start for n, c in counts)
+    weight = np.exp(log_weight - np.max(log_weight))
+    equal = np.exp(log_beta(group_size, 0) - start) + np.exp(log_beta(0, group_size) - start)
+    found = forecast_groups(counts, group_size)
+    assert found.share == pytest.approx(float((1 - equal) @ weight / weight.sum()), abs=0.02)
