@@ -14,6 +14,11 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentgym.evaluate import System
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tasks", type=int, nargs="+", metavar="N", help="numbers of tasks: which difference?"
     )
     asked.add_argument(
-        "--samples", type=int, nargs="+", default=[1], metavar="K", help="attempts per task"
+        "--samples",
+        type=int,
+        nargs="+",
+        metavar="K",
+        help="attempts per task (default: 1, and as many as the result files have)",
     )
     asked.add_argument("--power", type=float, default=0.8, help="chance to see it (default: 0.8)")
     asked.add_argument("--level", type=float, default=0.95, help="of the interval (default: 0.95)")
@@ -59,15 +68,16 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--between goes with --success; a result file says it itself")
     if bool(args.difference) == bool(args.tasks):
         raise ConfigError("give --difference (how many tasks?) or --tasks (which difference?)")
+    systems = systems_of(args.systems) if args.systems else []
     question = Question(
         differences=tuple(args.difference or ()),
         tasks=tuple(args.tasks or ()),
-        samples=tuple(args.samples),
+        samples=tuple(args.samples or _played(systems)),
         power=args.power,
         level=args.level,
     )
-    if args.systems:
-        found = power_of_systems(systems_of(args.systems), question)
+    if systems:
+        found = power_of_systems(systems, question)
     else:
         found = power_of_rate(args.success, args.between, question)
     if args.json:
@@ -75,3 +85,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_tables([power_table(found)], found.caveats, markdown=False)
     return 0
+
+
+def _played(systems: Sequence[System]) -> list[int]:
+    """One attempt per task, and as many as all of the systems have."""
+    return sorted({1, *([min(system.result.samples for system in systems)] if systems else [])})

@@ -197,6 +197,9 @@ def _least_shown(scatter: _Scatter, n_tasks: int, samples: int, question: Questi
 
 
 def _report(scatters: Sequence[_Scatter], rests_on: str, question: Question) -> PowerReport:
+    for d in question.differences:
+        if abs(d) > 1:
+            raise ConfigError(f"a difference is from 0 to 1 (0.05 is five points), got {d:g}")
     rows: list[tuple[str, int, float | None, int]] = []
     for scatter in scatters:
         for k in question.samples:

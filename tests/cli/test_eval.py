@@ -120,6 +120,10 @@ def test_power_from_files_and_from_a_guess(agentgym_command, two_files):
         "eval", "power", "before.json", "after.json", "--difference", "0.2", "--samples", "1", "4"
     )
     assert (code, out.count("as measured")) == (0, 2)
+    _, out, _ = agentgym_command(
+        "eval", "power", "before.json", "after.json", "--difference", "0.2", "--json"
+    )
+    assert json.loads(out)["question"]["samples"] == [1, 2]  # and as many as were played
     code, out, _ = agentgym_command("eval", "power", "--success", "0.3", "--difference", "0.1")
     assert (code, "356" in out) == (0, True)
     _, out, _ = agentgym_command("eval", "power", "--success", "0.3", "--tasks", "356", "--json")
@@ -134,6 +138,7 @@ def test_power_from_files_and_from_a_guess(agentgym_command, two_files):
         (["--success", "0.3"], "give --difference (how many tasks?) or --tasks"),
         (["before.json", "--between", "0.1", "--tasks", "9"], "--between goes with --success"),
         (["--success", "1.3", "--difference", "0.1"], "success must be from 0 to 1, got 1.3"),
+        (["before.json", "after.json", "--difference", "5"], "(0.05 is five points), got 5"),
         (["--success", "0.3", "--tasks", "1"], "a comparison needs at least 6 tasks"),
     ],
 )
