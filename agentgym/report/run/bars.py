@@ -50,6 +50,7 @@ def bar_chart(
     *,
     about: str,
     unit: Unit = "share",
+    order: Sequence[str] = (),
     **more: Any,
 ) -> Chart:
     """A chart of bars.
@@ -61,9 +62,12 @@ def bar_chart(
             and of those that only later ones have.
         about: What is shown.
         unit: Of the values.
+        order: Of the rows, where that of the series won't do.
         **more: Further fields of the chart.
     """
-    rows = list(dict.fromkeys(name for each in bars.values() for name in each))
+    named = dict.fromkeys(name for each in bars.values() for name in each)
+    rows = [name for name in order if name in named]
+    rows += [name for name in named if name not in rows]
     series = []
     for name, values in bars.items():
         points = [

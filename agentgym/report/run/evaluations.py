@@ -151,13 +151,13 @@ def _parts(figures: EvaluationFigures) -> Iterator[Chart]:
     }
     if any(gates.values()):
         yield bar_chart("gates", "Gates that fail", gates, about=about, y_range=(0.0, 1.0))
+    shown = figures.columns[:MOST_SERIES]
+    ranges = sorted({(b.low, b.high) for c in shown for b in c.by_turns})
     yield bar_chart(
         "by-turns",
         "Solved, by number of turns",
-        {
-            c.name: _scored({_turns(b.low, b.high): b.success for b in c.by_turns})
-            for c in figures.columns[:MOST_SERIES]
-        },
+        {c.name: _scored({_turns(b.low, b.high): b.success for b in c.by_turns}) for c in shown},
+        order=[_turns(low, high) for low, high in ranges],
         about=f"Share of the scored episodes. {_first_only(figures)}{BAR_TEXT}",
         y_range=(0.0, 1.0),
     )

@@ -83,6 +83,16 @@ def test_systems_stand_side_by_side_by_k_family_and_turns(file: Path) -> None:
     assert page.sections[-1].tables
 
 
+def test_numbers_of_turns_stand_in_order_whoever_took_them(file: Path) -> None:
+    result = read_result(file)
+    ours, rule = result.columns
+    long = tuple(one.model_copy(update={"turns": 3}) for one in ours.attempts)
+    columns = (ours.model_copy(update={"attempts": long}), rule)
+    write_result(file, result.model_copy(update={"columns": columns}))
+    rows = chart(evaluation_page(file, now=NOW), "by-turns").categories
+    assert rows == ("1 turn", "2 turns", "3 turns")
+
+
 def test_page_is_inert_whatever_systems_and_gates_are_called(file: Path) -> None:
     report = report_page(file, now=NOW)
     assert report.over
