@@ -20,7 +20,7 @@ from agentgym.types import Message, Turn
 _FINDERS = ("find_customer_by_email", "find_customer_by_name_zip")
 _PRIVATE = ("get_customer", "list_orders", "get_order")
 _AGREES = re.compile(
-    r"^\W*((no problem|no worries|hi|hello|great|perfect|good|thanks|thank you|oh|ah|um|well)\b\W*)*"
+    r"^\W*((no (problem|worries)|hi|hello|great|perfect|good|thanks|thank you|oh|ah|um|well)\b\W*)*"
     r"(yes|yeah|yep|yup|sure|ok|okay|correct|right|absolutely|definitely|certainly|of course"
     r"|alright|all right|go ahead|please (do|go|proceed)|proceed|do it|let's do (it|that|this)"
     r"|confirmed|agreed|i (do )?(confirm|agree|accept)|works for me|fine"

@@ -1,4 +1,4 @@
-"""The auditor of conversations: honest but unusual ones are right, those against the rules wrong."""
+"""The auditor of conversations: unusual but honest ones are right, those against a rule wrong."""
 
 from __future__ import annotations
 
