@@ -33,8 +33,10 @@ from agentgym.clients.scripted import ScriptedClient
 from agentgym.cost.actual import Pricing, add_up
 from agentgym.cost.against import against
 from agentgym.cost.bills import EpisodeBill, bills_of
-from agentgym.cost.calibrate import calibrate, predict, sample_of
+from agentgym.cost.calibrate import calibrate
 from agentgym.cost.plan import plan_priced
+from agentgym.cost.predict import predict
+from agentgym.cost.sample import sample_of
 from agentgym.price_book import PriceBook
 from agentgym.rollout import Engine, Limits
 from agentgym.rollout.plan import plan_requests

@@ -15,7 +15,7 @@ from agentgym.types import printable
 
 if TYPE_CHECKING:
     from agentgym.cost.against import Against, RoleAgainst
-    from agentgym.cost.calibrate import Prediction
+    from agentgym.cost.predict import Prediction
 
 _SUMMED = ("calls", "retries", "failed_calls", "input_tokens", "cached_tokens", "output_tokens")
 

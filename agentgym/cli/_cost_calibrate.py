@@ -41,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.cli._cost_actual import pricing_of
     from agentgym.cli._inputs import write_json
     from agentgym.cost.bills import bills_of
-    from agentgym.cost.calibrate import calibrate, first, predict, sample_of
+    from agentgym.cost.calibrate import calibrate
+    from agentgym.cost.predict import predict
+    from agentgym.cost.sample import first, sample_of
     from agentgym.cost.workload_file import workload_text
 
     size = _size(args)

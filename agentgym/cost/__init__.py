@@ -4,8 +4,10 @@ from agentgym.cost.actual import Actual, RoleActual, actual_of, priced_by
 from agentgym.cost.against import Against, against
 from agentgym.cost.bill import Dollars, Volume
 from agentgym.cost.bills import bills_of
-from agentgym.cost.calibrate import Prediction, calibrate, predict, sample_of
+from agentgym.cost.calibrate import calibrate
 from agentgym.cost.plan import Plan, RolePlan, make_plan
+from agentgym.cost.predict import Prediction, predict
+from agentgym.cost.sample import sample_of
 from agentgym.cost.sensitivity import Sensitivity, sensitivity
 from agentgym.cost.workload import EpisodeTokens, PolicyLoad, RoleLoad, Serving, Workload
 from agentgym.cost.workload_file import read_workload, workload_text

@@ -3,97 +3,24 @@
 What is measured is what the planner takes: how often an episode takes how many turns, how its
 prompts grow, how much of them a cache held, how often the other models are called and what they
 read. The fit keeps the sums: planned for as many episodes as were measured, a workload reads and
-writes as many tokens as they did. So what a prediction is off by is the luck of the sample, and
-that is told: an interval per role, from how much the episodes' bills differ.
+writes as many tokens as they did. How far a run may be from that is `agentgym.cost.predict`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from agentgym.client import Prices
-from agentgym.cost.actual import Pricing, RoleActual
-from agentgym.cost.bills import EpisodeBill, ModelFacts
 from agentgym.cost.reading import during, prompts, transcript
+from agentgym.cost.sample import Episode, Sample, tokens_of
 from agentgym.cost.turns import HistogramTurns
 from agentgym.cost.workload import EpisodeTokens, PolicyLoad, Reads, RoleLoad, Workload
 from agentgym.errors import ConfigError
-from agentgym.statistics.distributions import t_quantile
-from agentgym.statistics.means import clustered_stderr
-from agentgym.types import Finite, Record, Usage
+from agentgym.types import Usage
 
 _NONE = Usage(calls=0)
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One episode, as far as the planner minds."""
-
-    task: str
-    turns: int
-    usage: Mapping[str, Usage]
-    prompts: tuple[float, ...] = ()
-    """Tokens of each turn's prompt, shape `(T,)`; empty where a turn has no count."""
-    outputs: tuple[float, ...] = ()
-    """Tokens of each turn's output, shape `(T,)`."""
-    calls: int = 0
-    """Billed calls of the policy, repeated ones included."""
-
-
-@dataclass
-class Sample:
-    """What is kept of the episodes that a workload is measured from."""
-
-    episodes: list[Episode] = field(default_factory=list)
-    """Those that got to a turn; one that something broke after two is one of two turns."""
-    others: dict[str, RoleActual] = field(default_factory=dict)
-    """What everything else cost: attempts that were repeated, episodes that began with a fault."""
-    counted: int = 0
-    """Episodes, broken ones included."""
-    models: dict[str, ModelFacts] = field(default_factory=dict)
-
-
-class Prediction(Record):
-    """What a role is expected to take over a number of episodes, with its 95 % interval."""
-
-    role: str
-    unit: str
-    """`usd`, or `tokens` where the role has no price."""
-    episodes: int
-    mean: Finite
-    low: Finite
-    high: float
-    """Infinite where the sample has one task only: nothing is known of the spread."""
-
-    def off_by(self, actual: float) -> float | None:
-        """How far the mean is from what it turned out to be, as a share of that."""
-        return (self.mean - actual) / actual if actual else None
-
-
-def sample_of(bills: Iterable[EpisodeBill], *, pricing: Pricing | None = None) -> Sample:
-    """Keep what calibration needs of bills.
-
-    Args:
-        bills: Of the episodes to measure.
-        pricing: Prices their tokens anew; see `agentgym.cost.actual`.
-    """
-    sample = Sample()
-    for bill in bills:
-        usage = {role: _priced(role, used, bill, pricing) for role, used in bill.usage.items()}
-        sample.models |= bill.models
-        sample.counted += bill.counts
-        if bill.counts and bill.turns and not bill.earlier:
-            sample.episodes.append(_episode(bill, usage))
-            continue
-        for role, used in usage.items():
-            before = sample.others.get(role, RoleActual())
-            sample.others[role] = before.plus(used, is_rerun=True, model=None)
-        if bill.counts and bill.played:  # its last attempt can't be told from those before
-            sample.episodes.append(Episode(bill.task, len(bill.turns), {}))
-    return sample
 
 
 def calibrate(
@@ -151,26 +78,6 @@ def calibrate(
     )
 
 
-def predict(sample: Sample, episodes: int) -> list[Prediction]:
-    """What further episodes like these will take, per role and, where all have prices, in all.
-
-    The interval is that of a sum of new draws from tasks like the sample's: it has the error of the
-    sample's mean and the luck of the new episodes, with Student's t and as many degrees of freedom
-    as there are tasks, less one. What repeated attempts cost is spread over the episodes.
-    """
-    measured = [one for one in sample.episodes if one.usage]
-    if not measured:
-        raise ConfigError(
-            "no episode got to a turn at the first attempt, so nothing can be predicted"
-        )
-    roles = [r for r in dict.fromkeys(r for one in measured for r in one.usage) if _used(sample, r)]
-    known = all(_dollars(sample, role) is not None for role in roles)
-    found = [_predicted(sample, measured, (role,), episodes) for role in roles]
-    if known and len(roles) > 1:
-        found.append(_predicted(sample, measured, tuple(roles), episodes))
-    return found
-
-
 # --- the conversation -------------------------------------------------------------------------
 
 
@@ -226,7 +133,7 @@ def _policy(
 def _rerun_share(sample: Sample, measured: Sequence[Episode]) -> float:
     """What attempts cost that were repeated or broken, in episodes per episode."""
     wasted = math.fsum(role.tokens for role in sample.others.values())
-    used = math.fsum(_tokens(usage) for one in measured for usage in one.usage.values())
+    used = math.fsum(tokens_of(usage) for one in measured for usage in one.usage.values())
     if not used or not sample.counted:
         return 0.0
     # Broken episodes are of those that were asked for; their place was not paid for in full.
@@ -335,92 +242,3 @@ def _cacheable(load: RoleLoad, measured: Sequence[Episode], tokens: EpisodeToken
         groups=1, group_size=1, steps=1, turns=HistogramTurns(counts=dict(counts)), tokens=tokens
     )
     return role_volume(sketch, load).cacheable_tokens * len(measured)
-
-
-# --- predictions ------------------------------------------------------------------------------
-
-
-def _predicted(
-    sample: Sample, measured: Sequence[Episode], roles: tuple[str, ...], episodes: int
-) -> Prediction:
-    in_usd = all(_dollars(sample, role) is not None for role in roles)
-    values = [
-        math.fsum(_amount(one.usage[role], in_usd) for role in roles if role in one.usage)
-        for one in measured
-    ]
-    others = [sample.others[role] for role in roles if role in sample.others]
-    wasted = math.fsum(one.priced_usd if in_usd else one.tokens for one in others)
-    # Broken episodes took only what is in `wasted`; those whose bill is in there, too.
-    share = len(measured) / sample.counted
-    mean = math.fsum(values) / len(values)
-    per_episode = share * mean + wasted / sample.counted
-    tasks = [one.task for one in measured]
-    stderr, freedom = clustered_stderr(values, tasks), len(set(tasks)) - 1
-    half = math.inf
-    if stderr is not None:
-        variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-        luck = episodes**2 * stderr**2 + episodes * variance
-        half = t_quantile(freedom, 0.05) * share * math.sqrt(luck)
-    total = episodes * per_episode
-    return Prediction(
-        role=roles[0] if len(roles) == 1 else "all",
-        unit="usd" if in_usd else "tokens",
-        episodes=episodes,
-        mean=total,
-        low=max(0.0, total - half),
-        high=total + half,
-    )
-
-
-def _dollars(sample: Sample, role: str) -> float | None:
-    """What a role has cost in the sample; None where nobody knows."""
-    usages = [one.usage[role] for one in sample.episodes if role in one.usage]
-    other = sample.others.get(role)
-    spent = sum(usages, Usage(calls=0)).cost_usd
-    if spent is None and any(not used.is_nothing for used in usages):
-        return None
-    if other is not None and other.usd is None:
-        return None
-    return (spent or 0.0) + (other.priced_usd if other else 0.0)
-
-
-def _used(sample: Sample, role: str) -> bool:
-    return any(not one.usage[role].is_nothing for one in sample.episodes if role in one.usage)
-
-
-def _amount(usage: Usage, in_usd: bool) -> float:
-    return (usage.cost_usd or 0.0) if in_usd else _tokens(usage)
-
-
-def _tokens(usage: Usage) -> float:
-    return float(usage.prompt_tokens + usage.completion_tokens)
-
-
-def _priced(role: str, usage: Usage, bill: EpisodeBill, pricing: Pricing | None) -> Usage:
-    prices = pricing(role, bill.models) if pricing is not None else None
-    return (
-        usage if prices is None else usage.model_copy(update={"cost_usd": prices.cost_usd(usage)})
-    )
-
-
-def _episode(bill: EpisodeBill, usage: Mapping[str, Usage]) -> Episode:
-    calls = [used for used in bill.turns if used is not None and used.calls]
-    whole = len(calls) == len(bill.turns) and sum(used.calls for used in calls) > 0
-    return Episode(
-        task=bill.task,
-        turns=len(bill.turns),
-        usage=usage,
-        prompts=tuple(used.prompt_tokens / used.calls for used in calls) if whole else (),
-        outputs=tuple(used.completion_tokens / used.calls for used in calls) if whole else (),
-        calls=sum(used.calls for used in calls),
-    )
-
-
-def first(bills: Iterable[EpisodeBill], episodes: int) -> Iterator[EpisodeBill]:
-    """The bills up to the so-many-th episode that counts."""
-    left = episodes
-    for bill in bills:
-        yield bill
-        left -= bill.counts
-        if not left:
-            return

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from agentgym.client import Prices
 from agentgym.cost.bills import EpisodeBill, ModelFacts
-from agentgym.cost.calibrate import calibrate, first, predict, sample_of
+from agentgym.cost.calibrate import calibrate
 from agentgym.cost.plan import plan_priced
+from agentgym.cost.predict import predict
+from agentgym.cost.sample import first, sample_of
 from agentgym.errors import ConfigError
 from agentgym.types import Usage
 
