@@ -66,6 +66,10 @@ class ReportCommand:
         return report_page(self._run, refresh_s=self._watch_s)
 
     def _write(self, report: Report) -> None:
+        from agentgym.report.single_file import why_no_page_may_replace
+
+        if (why := why_no_page_may_replace(self._page)) is not None:
+            raise ConfigError(why)
         write_whole(self._page, report.html)
 
     def _follow(self, every_s: int) -> None:

@@ -12,8 +12,23 @@ import base64
 import hashlib
 import html
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from agentgym.types import clean_text, printable
+
+
+def why_no_page_may_replace(path: Path) -> str | None:
+    """What speaks against writing a page there: a trace or a run's metrics, say; None if nothing."""
+    if path.exists() and not path.is_file():
+        return f"can't write a page to {path}: it is no file"
+    try:
+        with path.open("rb") as file:
+            begin = file.read(15)
+    except OSError:
+        return None  # not there; or the writing says what is wrong
+    if begin and begin.lower() != b"<!doctype html>":
+        return f"{path} is there and no HTML page; name another file for the page"
+    return None
 
 
 def content_security_policy(*, style: str, script: str, served: bool = False) -> str:

@@ -34,6 +34,17 @@ def test_page_lies_in_the_runs_folder_unless_told_otherwise(
     assert (tmp_path / "y" / "z.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_page_replaces_pages_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = begin(tmp_path / "x", steps=2)
+    metrics = out / "metrics.jsonl"
+    metrics.write_text(line(1))
+    assert main(["report", str(out), "--html", str(metrics)]) == 1
+    assert metrics.read_text() == line(1)
+    assert "is there and no HTML page" in capsys.readouterr().err
+    assert main(["report", str(out), "--html", str(out)]) == 1
+    assert "it is no file" in capsys.readouterr().err
+
+
 def test_text_says_the_same_without_matplotlib(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym.errors import TraceError
-from agentgym.report.single_file import page
+from agentgym.report.single_file import page, why_no_page_may_replace
 from agentgym.report.viewer.pages import script, style
 from agentgym.report.viewer.reading import TraceFolder
 from agentgym.report.viewer.rows import COLUMNS, body_json, row_of
@@ -52,7 +52,8 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
     """
     folder = TraceFolder(paths)
     out = out.resolve()
-    _refuse_to_overwrite(out)
+    if (why := why_no_page_may_replace(out)) is not None:
+        raise TraceError(why)
     content = _Content(folder)
     partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -70,19 +71,6 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
     except OSError as error:
         raise TraceError(f"can't write {out}: {error.strerror or error}") from error
     return Exported(len(content.rows), out.stat().st_size, tuple(folder.notes))
-
-
-def _refuse_to_overwrite(out: Path) -> None:
-    """Leave alone what is no page: a trace file where the page's name should stand, say."""
-    if out.exists() and not out.is_file():
-        raise TraceError(f"can't write a page to {out}: it is no file")
-    try:
-        with out.open("rb") as file:
-            begin = file.read(15)
-    except OSError:
-        return  # not there; or the writing says what is wrong
-    if begin and begin.lower() != b"<!doctype html>":
-        raise TraceError(f"{out} is there and no HTML page; name another file for the page")
 
 
 class _Content:
