@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -58,11 +58,21 @@ class Determinism(Record):
         )
 
 
+class _Reply(NamedTuple):
+    """What was said in a state."""
+
+    all: bytes
+    of_tools: bytes
+    """The tools' part of it; a user may answer in the same breath."""
+    shown: str
+    seed: int | None
+
+
 class TraceComparison:
     """Holds the replies of traces against each other; take each trace once, in any order."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, tuple[bytes, str, int | None]] = {}
+        self._seen: dict[bytes, _Reply] = {}
         self._found = Determinism(compared=0, differing=0)
 
     @property
@@ -83,24 +93,24 @@ class TraceComparison:
     def _hold(
         self, state: bytes, trace: Trace, said: Message | None, replies: Sequence[Message]
     ) -> None:
-        text = _text(replies)
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-        shown = _shown(replies)
-        if state not in self._seen:
-            self._seen[state] = (digest, shown, trace.seed)
+        reply = _Reply(
+            all=_short(replies),
+            of_tools=_short([each for each in replies if each.get("role") == "tool"]),
+            shown=_shown(replies),
+            seed=trace.seed,
+        )
+        before = self._seen.setdefault(state, reply)
+        if before is reply:
             return
-        before, shown_before, seed = self._seen[state]
-        by_tools = all(reply.get("role") == "tool" for reply in replies)
-        same_seed = seed == trace.seed
-        differs = before != digest
+        differs = before.all != reply.all
         example: tuple[Differing, ...] = ()
-        if differs and (by_tools or same_seed):
+        if before.of_tools != reply.of_tools or (differs and before.seed == reply.seed):
             example = (
                 Differing(
                     task_id=trace.task_id or "",
                     after="the start" if said is None else _shown([said]),
-                    first=shown_before,
-                    second=shown,
+                    first=before.shown,
+                    second=reply.shown,
                 ),
             )
         self._found += Determinism(
@@ -215,6 +225,10 @@ def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message | None, li
 def _text(said: Any) -> str:
     """Messages as text, without the ids of calls: they are made up anew in each episode."""
     return json.dumps(_without_ids(said), sort_keys=True, ensure_ascii=True, default=repr) + "\n"
+
+
+def _short(said: Any) -> bytes:
+    return hashlib.blake2b(_text(said).encode(), digest_size=16).digest()
 
 
 def _without_ids(value: Any) -> Any:

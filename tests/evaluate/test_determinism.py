@@ -131,3 +131,14 @@ def test_a_trace_is_replayed_by_what_its_policy_said() -> None:
     assert (found.compared, found.differing) == (2 * 3, 0)
     with pytest.raises(ValueError, match="no task"):
         replay(CounterEnv, trace().model_copy(update={"task_id": None}))
+
+
+def test_a_tool_is_held_to_its_result_although_a_user_answers_with_it() -> None:
+    one, two = (
+        trace(call(1), result(text), {"role": "user", "content": said}, seed=seed)
+        for seed, (text, said) in enumerate([("five", "yes"), ("six", "no")])
+    )
+    assert (found := compare_traces([one, two])).differing == 1
+    assert found.by_seed == 0
+    three = trace(call(1), result("five"), {"role": "user", "content": "no"}, seed=3)
+    assert (compare_traces([one, three]).differing, compare_traces([one, three]).by_seed) == (0, 1)
