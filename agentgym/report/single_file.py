@@ -18,7 +18,7 @@ from agentgym.types import clean_text, printable
 
 
 def why_no_page_may_replace(path: Path) -> str | None:
-    """What speaks against writing a page there: a trace or a run's metrics, say; None if nothing."""
+    """What speaks against writing a page there, such as a run's metrics; None if nothing."""
     if path.exists() and not path.is_file():
         return f"can't write a page to {path}: it is no file"
     try:
