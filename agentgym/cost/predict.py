@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pydantic import field_serializer
+
 from agentgym.cost.sample import Episode, Sample, tokens_of
 from agentgym.errors import ConfigError
 from agentgym.statistics.distributions import t_quantile
@@ -26,7 +28,12 @@ class Prediction(Record):
     mean: Finite
     low: Finite
     high: float
-    """Infinite where the sample has one task only: nothing is known of the spread."""
+    """Infinite where the sample has one task only: nothing is known of the spread. `null` in JSON,
+    which has no such number."""
+
+    @field_serializer("high", when_used="json")
+    def _in_json(self, high: float) -> float | None:
+        return high if math.isfinite(high) else None
 
     def off_by(self, actual: float) -> float | None:
         """How far the mean is from what it turned out to be, as a share of that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import Any
@@ -139,6 +140,9 @@ def test_intervals_hold_as_often_as_they_say():
 def test_one_task_says_nothing_of_the_spread():
     found = predict(sample_of([episode("same", 3), episode("same", 5)]), 10)
     assert {one.high for one in found} == {math.inf}
+    values = [one.model_dump(mode="json") for one in found]
+    assert {one["high"] for one in values} == {None}
+    json.dumps(values, allow_nan=False)
 
 
 def test_without_prices_tokens_are_predicted():
