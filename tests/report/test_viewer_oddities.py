@@ -58,6 +58,13 @@ def go(page, link):
     page.evaluate("link => { location.hash = link; }", link)
 
 
+def until(page, condition):
+    """Wait for what is so in a moment; Playwright's own way is `eval`, which the page refuses."""
+    look = f"() => {{ ({condition}) ? done() : requestAnimationFrame(look); }}"
+    wait = f"setTimeout(() => fail(Error('not so in 30 s')), 30000); const look = {look}; look();"
+    page.evaluate(f"() => new Promise((done, fail) => {{ {wait} }})")
+
+
 def test_any_name_will_do(open_page, odd):
     visit = open_page(odd)
     page = visit.page
@@ -115,7 +122,7 @@ def test_episode_scrolls_by_keys_and_stays_where_it_is_when_marked(open_page, od
     assert "find_order\n[99]" in page.locator("#opening").inner_text()
     top = "document.querySelector('main.episode').scrollTop"
     page.keyboard.press("PageDown")
-    page.wait_for_function(f"{top} > 300")
+    until(page, f"{top} > 300")
     page.keyboard.press("G")
     place = page.evaluate(top)
     page.keyboard.press("x")
@@ -131,7 +138,7 @@ def test_all_columns_can_be_reached_in_a_narrow_window(open_page, odd):
     assert page.evaluate("document.documentElement.scrollWidth") == 420
     page.locator(".scroller").hover()
     page.mouse.wheel(2000, 0)
-    page.wait_for_function("document.querySelector('.scroller').scrollLeft > 300")
+    until(page, "document.querySelector('.scroller').scrollLeft > 300")
     right = page.locator(".head > :last-child").bounding_box()
     assert right["x"] + right["width"] <= 420
 
@@ -144,3 +151,13 @@ def test_paper_has_all_of_it(open_page, odd):
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     visit.assert_harmless()
+
+
+def test_files_are_told_apart_in_little_room(open_page, tmp_path):
+    for name in ("traces/oracle-3b13d97be78922f4", "traces/random-3b13d97be78922f4"):
+        zoo.write_traces(tmp_path / f"{name}.jsonl", [zoo.make_trace(name)])
+    write_page([tmp_path], tmp_path / "x.html", title="x")
+    page = open_page(tmp_path / "x.html").page
+    page.get_by_text("2 episodes").wait_for()
+    shown = page.locator(".space [title$='22f4.jsonl']").all_inner_texts()
+    assert [name.split("-")[0] for name in shown] == ["oracle", "random"]

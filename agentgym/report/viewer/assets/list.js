@@ -40,12 +40,16 @@ function textCell(text, title = null) {
   return el("span", { title: visibleText(title || text) }, visible(visibleText(text)));
 }
 
-/** A file's name; where there is no room for it, its end is seen, in which files differ. */
-function fileCell(row) {
-  const name = row.fileName.replace(/\.jsonl$/, "");
-  const cut = cutAt(name, Math.max(0, name.length - 10));
-  return el("span.ends", { title: visibleText(row.fileName) },
-    el("span", {}, visible(visibleText(name.slice(0, cut)))), el("span", {}, visible(visibleText(name.slice(cut)))));
+/** A file's name without what all of them begin with; there is little room. */
+function fileCell(row, list) {
+  return textCell(row.fileName.slice(list.sharedStart).replace(/\.jsonl$/, ""), row.fileName);
+}
+
+/** The length of what all names begin with, up to a "/" or "-". */
+function sharedStart(names) {
+  let shared = names[0] || "";
+  for (const name of names) while (!name.startsWith(shared)) shared = shared.slice(0, -1);
+  return Math.max(shared.lastIndexOf("/"), shared.lastIndexOf("-")) + 1;
 }
 
 function taskCell(row) {
@@ -237,7 +241,8 @@ class ListView {
     }
   }
 
-  _chooseColumns({ rows }) {
+  _chooseColumns({ rows, files }) {
+    this.sharedStart = sharedStart(files.map((file) => file.name));
     this.columns = COLUMNS.filter(({ varies, some }) =>
       (!varies || rows.some((row) => varies(row) !== varies(rows[0]))) && (!some || rows.some(some)));
     this.node.style.setProperty("--columns", this.columns.map((column) => column.width).join(" "));
@@ -287,7 +292,7 @@ class ListView {
       title: row.superseded ? "superseded: the episode was played or judged again" : null,
       click: () => { this.selected = row; this.app.openEpisode(row); },
     }, this.columns.map((column) =>
-      el(column.right ? "span.right" : "span", { role: "gridcell" }, column.cell(row))));
+      el(column.right ? "span.right" : "span", { role: "gridcell" }, column.cell(row, this))));
   }
 
   move(by) {

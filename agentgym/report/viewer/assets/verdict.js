@@ -81,7 +81,7 @@ function usagePanel(row, trace) {
 
 function costText(row, trace) {
   if (row.cost !== null) return dollars(row.cost);
-  return Object.keys(trace.usage).length ? "unknown: a role has no price" : "unknown: nothing was counted";
+  return Object.keys(trace.usage).length ? "unknown: a role has no price" : "unknown: no usage was recorded";
 }
 
 function turnTable(trace) {
