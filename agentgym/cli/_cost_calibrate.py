@@ -18,6 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentgym.client import Prices
+    from agentgym.cost.actual import Pricing
+    from agentgym.cost.sample import Sample
+    from agentgym.price_book import PriceBook
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         groups=groups,
         group_size=group_size,
         steps=steps,
-        prices={role: book.find(name).prices for role, name in _models(args).items()},
+        prices=_prices(args, book, pricing, sample),
         name=args.traces[0].name,
         basis=f"{sample.counted} episodes of {named}",
     )
@@ -73,11 +80,29 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(workload_text(workload))
     print_predictions(found)
+    if workload.policy.prices is None and any(
+        one.role == "policy" and one.unit == "usd" and one.mean for one in found
+    ):
+        print(
+            "\nThe traces have the policy's dollars, but not its prices: plan with --roles FILE or "
+            "--policy-model NAME."
+        )
     return 0
 
 
-def _models(args: argparse.Namespace) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in args.model)
+def _prices(
+    args: argparse.Namespace, book: PriceBook, pricing: Pricing | None, sample: Sample
+) -> dict[str, Prices]:
+    """Of the run to plan: from --model, from the book with --prices, else as the run had them."""
+    from agentgym.cost.run_prices import run_prices
+
+    told = {role for role, facts in sample.models.items() if facts.prices is not None}
+    found = {role: p for role, p in run_prices(args.traces).items() if role not in told}
+    if pricing is not None:
+        anew = {role: pricing(role, sample.models) for role in sample.models}
+        found |= {role: prices for role, prices in anew.items() if prices is not None}
+    named = dict(pair.split("=", 1) for pair in args.model)
+    return found | {role: book.find(name).prices for role, name in named.items()}
 
 
 def _size(args: argparse.Namespace) -> tuple[int, int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -93,6 +94,21 @@ def test_the_table_says_what_there_is(run):
     assert code == 0
     assert "expected of 100 episodes like these" in out
     assert "$0.2418" in out
+
+
+def test_a_calibrated_plan_has_the_prices_of_the_run(run):
+    code, _, _ = run("cost", "calibrate", "x", "--episodes", 6, "--write", "own.toml")
+    assert code == 0
+    _, out, _ = run("cost", "plan", "--workload", "own.toml", "--json")
+    assert json.loads(out)["total_usd"] == pytest.approx(6 * EPISODE)
+    # With --prices they are the book's, by the model that the traces name: 0.08, 0.016 and 0.18.
+    run("cost", "calibrate", "x", "--episodes", 6, "--prices", "--write", "book.toml")
+    _, out, _ = run("cost", "plan", "--workload", "book.toml", "--json")
+    assert 0 < json.loads(out)["total_usd"] < EPISODE
+    # A file that was moved has no settings beside it.
+    Path("moved.jsonl").write_bytes(Path("x/traces.jsonl").read_bytes())
+    _, out, _ = run("cost", "calibrate", "moved.jsonl", "--episodes", 6)
+    assert "plan with --roles FILE or --policy-model NAME" in out
 
 
 @pytest.mark.parametrize(
