@@ -156,7 +156,7 @@ def _shipped(env: AgentEnv) -> tuple[ScoreFunction, str]:
             return function, f"{package.rpartition('.')[2]}/external"
     raise ConfigError(
         f"{type(env).__name__} ships no external score; give one with --score MODULE:FUNCTION, "
-        f"or put a function {FUNCTION}(env, trace) into a module `external` beside the env's"
+        f"or put a function {FUNCTION}(env, trace) into a module `external` in the env's package"
     )
 
 

@@ -1,7 +1,7 @@
 """Policies without a model, found by name.
 
-An environment may bring its own: a module `policies` beside the module of its class, with
-`POLICIES: dict[str, Callable[[env, seed], policy]]`, where a policy is what `ScriptedClient` takes.
+An environment may bring its own: `POLICIES: dict[str, Callable[[env, seed], policy]]` in the module
+of its class or in a module `policies` beside it, where a policy is what `ScriptedClient` takes.
 `random` is there for every environment, since every action space can be sampled.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ PolicyFactory: TypeAlias = Callable[[Any, int], Any]
 def policies_of(env: AgentEnv) -> dict[str, PolicyFactory]:
     """The named policies that can play an environment."""
     found: dict[str, PolicyFactory] = {"random": lambda env, seed: random_policy}
+    found.update(getattr(sys.modules.get(type(env).__module__), "POLICIES", {}))
     package = type(env).__module__.rpartition(".")[0]
     name = f"{package}.policies"
     if package and importlib.util.find_spec(name) is not None:
@@ -40,7 +42,8 @@ def named_policy(env: AgentEnv, name: str, *, seed: int) -> Any:
     known = policies_of(env)
     if name not in known:
         raise ConfigError(
-            f"{type(env).__name__} has no policy {name!r}; it has {', '.join(sorted(known))}"
+            f"{type(env).__name__} has no policy {name!r}; it has {', '.join(sorted(known))} "
+            f"(others go into a dict POLICIES in {type(env).__module__})"
         )
     return known[name](env, seed)
 

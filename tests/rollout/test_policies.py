@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import gymnasium
 import pytest
 
@@ -33,3 +36,16 @@ def test_unknown_policy_is_refused_with_those_there_are():
     assert set(policies_of(CounterEnv())) == {"random"}
     with pytest.raises(ConfigError, match="no policy 'wise'; it has random"):
         named_policy(CounterEnv(), "wise", seed=0)
+
+
+def test_an_env_of_one_file_has_its_policies_in_it(monkeypatch):
+    class MyEnv(CounterEnv):
+        pass
+
+    MyEnv.__module__ = "my_env"
+    module = types.ModuleType("my_env")
+    monkeypatch.setitem(sys.modules, "my_env", module)
+    with pytest.raises(ConfigError, match="others go into a dict POLICIES in my_env"):
+        named_policy(MyEnv(), "fixed", seed=0)
+    module.POLICIES = {"fixed": lambda env, seed: lambda messages: str(seed)}
+    assert named_policy(MyEnv(), "fixed", seed=3)(()) == "3"
