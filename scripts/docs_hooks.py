@@ -54,7 +54,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn the repository's links into the site's."""
+    """Turn the repository's links into the site's; guides are found before names and figures."""
+    if page.file.src_uri.startswith(("reference/", "measurements/", "changelog")):
+        page.meta.setdefault("search", {"boost": 0.1})
     sites = docs_pages.site_sources()
     sources = {uri: source for source, uri in sites.items()}
     uri = page.file.src_uri
