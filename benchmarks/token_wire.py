@@ -188,7 +188,7 @@ def main() -> None:
         for row in rows
     ]
     head = ["turns", "tokens of the last prompt", *(f"{name}, ms of CPU a turn" for name in names)]
-    text = f"{table(head, lines)}\n"
+    text = f"# What asking in token ids costs\n\n{table(head, lines)}\n"
     facts: dict[str, Any] = {
         "sampled": SAMPLED,
         "result": RESULT,
