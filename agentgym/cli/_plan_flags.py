@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +175,16 @@ def _changes(args: argparse.Namespace, tables: dict[str, Any]) -> Iterable[tuple
         path, equals, text = pair.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set takes FIELD=VALUE, got {pair!r}")
+        _refuse_misspelt(tables, path)
         yield path, _toml_value(text)
+
+
+def _refuse_misspelt(tables: dict[str, Any], path: str) -> None:
+    """--set may add a role, but not one that is a slip of the pen for another."""
+    section, _, rest = path.partition(".")
+    role, known = rest.partition(".")[0], tables.get("roles", {})
+    if section == "roles" and role not in known and get_close_matches(role, known):
+        _check_role(tables, role)
 
 
 def turns_spec(text: str) -> dict[str, Any]:
