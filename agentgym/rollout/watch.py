@@ -252,8 +252,9 @@ def blocking_line(frame: FrameType) -> tuple[str, str]:
     if _is_in(frame, (_ASYNCIO,)) or frame.f_code.co_filename.endswith("selectors.py"):
         return "", _STARVED
     own = next(filter(_is_own, stack), None) or _installed(stack) or frame
-    place = f"{own.f_code.co_filename}:{own.f_lineno}"
-    code = linecache.getline(own.f_code.co_filename, own.f_lineno).strip()
+    line = own.f_lineno or 0  # None between two lines
+    place = f"{own.f_code.co_filename}:{line}"
+    code = linecache.getline(own.f_code.co_filename, line).strip()
     text = f"{place}, in {own.f_code.co_name}"
     text += f": {code}" if code else ""
     if own is not frame:

@@ -120,7 +120,7 @@ def evaluate(
         progress=progress,
         policy_name=trainer.model.name_or_path,
         template_kwargs=trainer.args.chat_template_kwargs or {},
-        ledger=getattr(trainer.rollout_func, "ledger", None),
+        ledger=getattr(getattr(trainer, "rollout_func", None), "ledger", None),
     )
     engine = source.engine(settings, codec)
     try:

@@ -317,8 +317,9 @@ async def test_status_is_the_services_engine(policy, monkeypatch):
     ):
         assert engine.status().runs == 0
         run = asyncio.create_task(collected(engine, requests(3)))
-        for _ in range(500):
-            if engine.status().in_flight == 3:
+        for _ in range(3000):
+            waiting = {step.waiting for step in engine.status().waiting}
+            if engine.status().in_flight == 3 and waiting == {"policy"}:
                 break
             await asyncio.sleep(0.01)
         status = engine.status()

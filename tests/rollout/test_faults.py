@@ -22,6 +22,11 @@ from agentgym.testing.quirky import QuirkyServer, answer
 PACKAGE = Path(agentgym.__file__).parent
 WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 WALL_CLOCK_IS_MEANT = {
+    "evaluate/harness.py": "EvaluationResult.created_at",
+    "report/run/evaluations.py": "when the page was made",
+    "report/run/record.py": "how long ago a run last wrote",
+    "report/run/rollouts.py": "how long ago a run last wrote",
+    "report/viewer/shelf.py": "a number that no earlier viewer had",
     "rollout/cluster_parcel.py": "Trace.started_at",
     "serve/accounts.py": "the day that a quota is for",
     "serve/jobs.py": "when a job came and ended; when what a store keeps has expired",
@@ -32,6 +37,7 @@ WALL_CLOCK_IS_MEANT = {
     "cli/_inputs.py": "the name of a run's folder",
     "clients/failures.py": "a date that a server asks to wait for",
     "rollout/episode.py": "Trace.started_at",
+    "train/starts.py": "when a run was started, resumed and ended",
     "train/async_worker.py": "TRL's own clock for a worker's heartbeat and a row's age",
     "wrappers/trace_logger.py": "Trace.started_at",
 }
