@@ -208,6 +208,10 @@ def turns_spec(text: str) -> dict[str, Any]:
         raise ConfigError(f"--turns says something twice: {text!r}")
     if kind == "histogram":
         return {"kind": kind, "counts": numbers}
+    if kind in ("geometric", "lognormal") and not {"max", "max_turns"} & numbers.keys():
+        raise ConfigError(
+            f"--turns {kind} needs the cap of the turns, too, such as {kind}:{rest},max=20"
+        )
     return {"kind": kind, **{"max_turns" if k == "max" else k: v for k, v in numbers.items()}}
 
 

@@ -260,9 +260,9 @@ def reward_above_evaluation(
         )
         said = (
             f"{len(above)} of {counted(len(failed), 'episode')} that fail the external evaluation "
-            f"have a reward of {typical:.3g} or more, "
-            + ("as the typical solved one" if solved else "the top of the scale")
-            + f"; {partial} have partial credit"
+            f"are paid {typical:.3g} or more, "
+            + ("as much as the median solved one" if solved else "the top of the scale")
+            + f"; {partial} get partial credit"
         )
         if not failed:
             said = f"none of {played} fails the external evaluation"

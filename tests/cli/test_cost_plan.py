@@ -156,7 +156,7 @@ def test_one_step_of_nothing_priced_is_counted_in_tokens(plan):
         (["--cache", "judge"], "--cache takes ROLE=NUMBER, got 'judge'"),
         (["--cache", "judge=2"], "roles.judge.cache_hit: Input should be less than or equal to 1"),
         (["--turns", "often"], "--turns takes 5, geometric:mean=5,max=20"),
-        (["--turns", "geometric:mean=5"], "turns.geometric.max_turns: Field required"),
+        (["--turns", "geometric:mean=5"], "such as geometric:mean=5,max=20"),
         (["--set", "roles.judg.output_tokens=3"], "unknown role 'judg'; did you mean 'judge'?"),
         (["--set", "judge"], "--set takes FIELD=VALUE, got 'judge'"),
         (["--set", "roles.judge.output=3"], "unknown field 'output'; did you mean 'output_tokens'"),
