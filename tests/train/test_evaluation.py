@@ -32,9 +32,9 @@ def test_interval_is_clustered_by_task():
 
 
 def test_success_has_wilsons_interval_of_the_effective_number_of_episodes():
-    # As above; 0.5 · 0.5 / 0.5² = 1 effective episode, shrunk for the 2 tasks behind its standard error
-    # by (t₃ / t₁)² = (3.18245 / 12.70620)² to n = 0.06273; Wilson gives 0.5 ± z·√(1/(4n) + z²/(4n²))
-    # / (1 + z²/n) = 0.5 ± 0.49597 with z² = 3.8415.
+    # As above; 0.5 · 0.5 / 0.5² = 1 effective episode, shrunk for the 2 tasks behind its standard
+    # error by (t₃ / t₁)² = (3.18245 / 12.70620)² to n = 0.06273; Wilson gives, with z² = 3.8415,
+    # 0.5 ± z·√(1/(4n) + z²/(4n²)) / (1 + z²/n) = 0.5 ± 0.49597.
     traces = [_trace("a", 0, 1.0), _trace("a", 1, 1.0), _trace("b", 0, 0.0), _trace("b", 1, 0.0)]
     success = Evaluation.of(traces).success
     assert math.isclose(success.low, 0.5 - 0.49597, abs_tol=1e-5)
