@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,23 @@ def test_the_page_on_tokens_quotes_the_learning_run() -> None:
     quoted = f"{cached:.1%} of the prompt tokens came from the prefix cache, of {possible:.1%}"
     assert quoted.replace("%", " %") in text
     assert f"by more than {max(step['gap_max'] for step in steps):.1e}" in text
+
+
+def test_the_readme_quotes_the_rollouts_against_trls_loop() -> None:
+    cases = _result("trl_loop.json")["cases"]
+    rows = {
+        "WebShop, tools that take log-normal time": "WebShop, log-normal tool latencies",
+        "1 to 12 turns, tools that take log-normal time": (
+            "1 to 12 turns, log-normal tool latencies"
+        ),
+        "WebShop as it is": "WebShop as it is",
+        "1 to 12 turns, tools that take none": "1 to 12 turns",
+    }
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(rows.values()) == set(cases)
+    for row, case in rows.items():
+        seeded, unseeded = (
+            f"{statistics.median(cases[case][name]['wall']):.2f} ×"
+            for name in ("ratio", "ratio_unseeded")
+        )
+        assert f"| {row} | {seeded} | {unseeded} |" in text
