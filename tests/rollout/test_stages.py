@@ -446,7 +446,7 @@ async def test_stuck_threads_are_replaced_up_to_a_bound_and_then_a_clear_error()
         traces = await read(engine, singles(20))
     release.set()
     stuck = [t for t in traces if "turn_timeout_s passed" in (t.error or "")]
-    refused = [t for t in traces if "6 blocking calls that were given up" in (t.error or "")]
+    refused = [t for t in traces if "blocking calls that were given up" in (t.error or "")]
     assert len(stuck) >= 6
     assert len(refused) >= 1
     assert [trace.error for trace in traces if trace not in stuck + refused] == []
