@@ -4,8 +4,8 @@ The schema is `EvalLog.model_json_schema()` of inspect_ai 0.3.285 (MIT). Its own
 installed beside this package, so that test runs where `AGENTGYM_INSPECT_PYTHON` names a Python that
 has it:
 
-    python -m venv /tmp/inspect && /tmp/inspect/bin/pip install inspect_ai
-    AGENTGYM_INSPECT_PYTHON=/tmp/inspect/bin/python pytest tests/evaluate/test_inspect_log.py
+    python -m venv inspect-env && inspect-env/bin/pip install inspect_ai
+    AGENTGYM_INSPECT_PYTHON=inspect-env/bin/python pytest tests/evaluate/test_inspect_log.py
 """
 
 from __future__ import annotations
