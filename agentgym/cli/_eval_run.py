@@ -30,32 +30,20 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options, by what they are about."""
     from agentgym.cli._limits import add_limit_arguments
+    from agentgym.cli._tasks import add_env_argument, add_episode_arguments
 
     tasks = parser.add_argument_group("tasks")
-    tasks.add_argument(
-        "--env",
-        required=True,
-        help="environment id (`agentgym envs` lists them), or MODULE:ID to import MODULE first",
-    )
+    add_env_argument(tasks)
     tasks.add_argument(
         "--split", help="which of the env's splits (default: validation, where it has splits)"
     )
     tasks.add_argument(
         "-n", type=int, metavar="N", help="so many tasks, spread over the split (default: all)"
     )
-    tasks.add_argument("--task", action="append", metavar="ID", help="this task; repeatable")
     tasks.add_argument(
         "--samples", type=int, default=1, metavar="K", help="episodes per task and column"
     )
-    tasks.add_argument("--seed", type=int, default=0, help="fixes the seed of every episode")
-    tasks.add_argument(
-        "--env-kwargs",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="the env's parameters",
-    )
+    add_episode_arguments(tasks)
     tasks.add_argument(
         "--score",
         metavar="MODULE:FUNCTION",

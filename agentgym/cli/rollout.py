@@ -43,29 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from agentgym.cli._canary import add_canary_arguments
     from agentgym.cli._endpoints import add_role_arguments
     from agentgym.cli._limits import add_limit_arguments
+    from agentgym.cli._tasks import add_env_argument, add_episode_arguments
     from agentgym.cli._watching import add_watching_arguments
 
     tasks = parser.add_argument_group("tasks")
-    tasks.add_argument(
-        "--env",
-        required=True,
-        help="environment id (`agentgym envs` lists them), or MODULE:ID to import MODULE first",
-    )
+    add_env_argument(tasks)
     tasks.add_argument("--split", help="which of the env's splits, such as train or validation")
     tasks.add_argument(
         "-n", type=int, metavar="N", help="the first N tasks (default: 100, or all if fewer)"
     )
-    tasks.add_argument("--task", action="append", metavar="ID", help="this task; repeatable")
     tasks.add_argument("--samples", type=int, default=1, metavar="G", help="episodes per task")
-    tasks.add_argument("--seed", type=int, default=0, help="fixes the seed of every episode")
-    tasks.add_argument(
-        "--env-kwargs",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="the env's parameters",
-    )
+    add_episode_arguments(tasks)
     policy = parser.add_argument_group("policy: a model (here or in --roles), or --policy")
     policy.add_argument(
         "--base-url",

@@ -30,6 +30,8 @@ Examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One subcommand for each thing to do."""
+    from agentgym.cli._tasks import add_env_kwargs_argument
+
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, title="what to do"
     )
@@ -46,14 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="environment with real tools (`agentgym envs` lists ids), or MODULE:ID",
     )
-    calls.add_argument(
-        "--env-kwargs",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="the env's parameters",
-    )
+    add_env_kwargs_argument(calls)
     calls.add_argument(
         "--policy", help="who makes the calls: one of the env's own (default: random valid calls)"
     )

@@ -8,6 +8,7 @@ since a tenth of nothing would show nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agentgym.cost.plan import Plan, plan_priced
@@ -130,10 +131,13 @@ def _amounts(workload: Workload) -> Iterator[_Amount]:
         paths += _prices("roles", role)
     for path in paths:
         if value := _get(workload, path):
-            yield _Amount(
-                ".".join(path),
-                lambda f, path=path, value=value: _with(workload, path, value * f),  # type: ignore[misc]
-            )
+            yield _Amount(".".join(path), partial(_scaled, workload, path, value))
+
+
+def _scaled(workload: Workload, path: tuple[str, ...], value: float, factor: float) -> Workload:
+    """The workload with one of its amounts times a factor."""
+    scaled: Workload = _with(workload, path, value * factor)
+    return scaled
 
 
 def _prices(*owner: str) -> list[tuple[str, ...]]:
