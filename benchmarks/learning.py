@@ -22,6 +22,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -109,25 +110,36 @@ def table(runs: list[Run]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def of_seeds(name: str, curves: Sequence[Sequence[float]]) -> Series:
+    """The mean over the seeds, step by step, and a band from the lowest to the highest of them.
+
+    Args:
+        name: Of the series.
+        curves: One per seed, shape `(steps,)` each.
+    """
+    steps = enumerate(zip(*curves, strict=False), start=1)
+    points = tuple(
+        Point(x=step, y=fmean(shares), smooth=fmean(shares), low=min(shares), high=max(shares),
+              about=f"{len(shares)} seeds")
+        for step, shares in steps
+    )  # fmt: skip
+    return Series(name, points)
+
+
 def curves(results: list[LearningResult]) -> str:
     """Success of the training rollouts over the steps, the seeds' mean and range, as SVG."""
-    series = []
-    for shuffled, name in ((False, "true rewards"), (True, "shuffled rewards")):
-        of_seeds = [r.train_success for r in results if r.shuffled is shuffled]
-        steps = enumerate(zip(*of_seeds, strict=False), start=1)
-        points = tuple(
-            Point(x=step, y=fmean(shares), smooth=fmean(shares), low=min(shares), high=max(shares),
-                  about=f"{len(shares)} seeds")
-            for step, shares in steps
-        )  # fmt: skip
-        if points:
-            series.append(Series(name, points))
+    kinds = {"true rewards": False, "shuffled rewards": True}
+    series = tuple(
+        of_seeds(name, of_kind)
+        for name, shuffled in kinds.items()
+        if (of_kind := [r.train_success for r in results if r.shuffled is shuffled])
+    )
     chart = Chart(
         key="learning",
         title="Success of the training rollouts",
         about="Share of training rollouts solved. Line: mean over the seeds; band: from the lowest "
         f"to the highest of them. {len(results)} runs of 128 episodes a step.",
-        series=tuple(series),
+        series=series,
         unit="share",
         y_range=(0.0, 1.0),
     )

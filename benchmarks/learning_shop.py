@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -19,8 +20,11 @@ from agentgym.types import Episode
 
 ENV_ID = "benchmarks/LearningShop-v0"
 
-_luck = random.Random(0)
-"""One for all copies of the shop, or those would fail together."""
+
+@cache
+def _luck(seed: int) -> random.Random:
+    """One for all copies of the shop, or those would fail together."""
+    return random.Random(seed)
 
 
 class FailingJudge:
@@ -28,22 +32,29 @@ class FailingJudge:
 
     Args:
         judge: Whose verdict it is where it doesn't fail.
-        rate: Share of judgements that fail.
+        rate: Share of judgements that fail, of those that can.
+        from_turns: Only episodes of so many turns or more can, as with a judge whose context is
+            too short for them.
+        seed: Fixes which.
         scored_zero: Whether a failure passes for reward 0, as it silently does where exceptions
             become numbers; otherwise it is raised, and the episode is masked.
     """
 
     inline = True
 
-    def __init__(self, judge: Judge, *, rate: float, scored_zero: bool) -> None:
+    def __init__(
+        self, judge: Judge, *, rate: float, from_turns: int, seed: int, scored_zero: bool
+    ) -> None:
         self._judge = judge
         self._rate = rate
+        self._from_turns = from_turns
+        self._luck = _luck(seed)
         self._scored_zero = scored_zero
 
     async def score(self, episode: Episode) -> Score:
         """Score one episode, or fail."""
         score = await self._judge.score(episode)
-        if _luck.random() >= self._rate:
+        if len(episode.turns) < self._from_turns or self._luck.random() >= self._rate:
             return score
         if self._scored_zero:
             return score.model_copy(update={"total": 0.0})
@@ -55,20 +66,36 @@ class LearningShop(WebShopEnv):
 
     Args:
         harder: Whether only those tasks are left that ask for an option, which takes a click more.
-        failing: Share of judgements that fail.
+        failing: Share of judgements that fail, of those of episodes with `failing_from` turns or
+            more.
+        failing_from: See there; 0 is all of them.
+        failing_seed: Fixes which.
         failed: What becomes of those: `masked`, or `zero`.
         **kwargs: See `WebShopEnv`.
     """
 
     def __init__(
-        self, *, harder: bool = False, failing: float = 0.0, failed: str = "masked", **kwargs: Any
+        self,
+        *,
+        harder: bool = False,
+        failing: float = 0.0,
+        failing_from: int = 0,
+        failing_seed: int = 0,
+        failed: str = "masked",
+        **kwargs: Any,
     ) -> None:
         if failed not in ("masked", "zero"):
             raise ConfigError(f"failed is 'masked' or 'zero', got {failed!r}")
         super().__init__(**kwargs)
         self._harder = harder
         if failing:
-            judge = FailingJudge(self.scoring.judge, rate=failing, scored_zero=failed == "zero")
+            judge = FailingJudge(
+                self.scoring.judge,
+                rate=failing,
+                from_turns=failing_from,
+                seed=failing_seed,
+                scored_zero=failed == "zero",
+            )
             self.scoring = self.scoring.model_copy(update={"judge": judge})
 
     def task_ids(self) -> Sequence[str]:
