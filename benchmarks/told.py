@@ -51,11 +51,11 @@ def steps_of(run: Path) -> list[Groups]:
     for path in sorted(run.glob("traces-step*.jsonl")):
         groups: dict[str | None, list[float]] = defaultdict(list)
         for trace in read_traces(path):
-            if trace.verdict is None or trace.verdict.reward is None:
+            if trace.reward is None:
                 raise ValueError(
-                    f"{path}: {trace.trace_id} has no reward; take a run without failures"
+                    f"{path}: {trace.trace_id} has no reward; take a run whose judge never failed"
                 )
-            groups[trace.group].append(trace.verdict.reward)
+            groups[trace.group].append(trace.reward)
         steps.append(np.array(list(groups.values())))
     return steps
 
@@ -82,7 +82,7 @@ def told(steps: Sequence[Groups], *, failing: float, failed: Failed, seed: int =
             fails = rng.random(groups.shape) < failing
             seen = np.where(fails, np.nan if failed == "masked" else 0.0, groups)
             given = advantages(seen)
-            rewards.append(float(np.nanmean(seen)))
+            rewards.extend(seen[np.isfinite(seen)].tolist())
             cosines.append(_cosine(given, true))
             wrong += int((given * true < 0).sum())
             directed += int((true != 0).sum())
