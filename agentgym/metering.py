@@ -11,7 +11,7 @@ what a request can cost at most asks it before each request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -31,6 +31,20 @@ class Meter:
         """Add what a call cost."""
         known = self.by_role.get(role)
         self.by_role[role] = usage if known is None else known + usage
+
+
+def add_by_role(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
+    """Add to a total by role what something else cost."""
+    for role, usage in spent.items():
+        total[role] = total[role] + usage if role in total else usage
+
+
+def sum_by_role(*parts: Mapping[str, Usage]) -> dict[str, Usage]:
+    """What several things cost together, by role."""
+    total: dict[str, Usage] = {}
+    for part in parts:
+        add_by_role(total, part)
+    return total
 
 
 _open: ContextVar[tuple[Meter, ...]] = ContextVar("agentgym_meters", default=())

@@ -24,6 +24,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from agentgym.errors import DataError
+from agentgym.metering import add_by_role
 from agentgym.types import Usage
 
 VERSIONS = (1, 2)
@@ -145,7 +146,7 @@ class KnownCalls:
             if not call.answered:
                 call.given = True
                 places.append(call.k)
-                _add(spent, self._charge(call, self._read(call)))
+                add_by_role(spent, self._charge(call, self._read(call)))
         return tuple(places), spent
 
     def left_over(self, episode: str, *, besides: str) -> dict[str, Usage]:
@@ -159,7 +160,7 @@ class KnownCalls:
         for role, calls in self._calls.get(episode, {}).items():
             for call in calls:
                 if role != besides and not call.charged:
-                    _add(spent, self._charge(call, self._read(call)))
+                    add_by_role(spent, self._charge(call, self._read(call)))
         return spent
 
     # --- inside -------------------------------------------------------------------------------
@@ -217,11 +218,6 @@ class KnownCalls:
                 f"{self.path}, line {number}: not a recorded call of version {versions}"
             )
         return line
-
-
-def _add(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
-    for role, usage in spent.items():
-        total[role] = total[role] + usage if role in total else usage
 
 
 def check_is_recording(path: Path) -> None:

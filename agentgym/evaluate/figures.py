@@ -17,6 +17,7 @@ from pydantic import Field
 
 from agentgym.errors import ConfigError, DataError
 from agentgym.evaluate.result import Attempt, Column, ColumnKind, EvaluationResult
+from agentgym.metering import sum_by_role
 from agentgym.statistics import (
     MAX_UNSCORED,
     Estimate,
@@ -259,7 +260,6 @@ def _column_figures(
     attempts = column.attempts
     scored = [attempt for attempt in attempts if attempt.scored]
     broken = [attempt for attempt in attempts if not attempt.scored]
-    usage = _usage(attempts)
     success = share_of(attempts, solved)
     spent = [_cost(column, attempt) for attempt in attempts]
     cost = None if None in spent else math.fsum(c for c in spent if c is not None)
@@ -290,7 +290,7 @@ def _column_figures(
         by_turns=tuple(_by_turns(scored, bins)),
         gates=_gates(attempts),
         turns=_mean(scored, lambda attempt: float(attempt.turns)),
-        usage=usage,
+        usage=sum_by_role(*(attempt.usage for attempt in attempts)),
         cost_usd=cost,
         cost_per_solved_usd=None if cost is None or not success.count else cost / success.count,
         seconds=seconds,
@@ -386,11 +386,3 @@ def _by_turns(scored: Sequence[Attempt], bins: Sequence[range]) -> Iterable[Turn
         theirs = [attempt for attempt in scored if attempt.turns in each]
         if theirs:
             yield TurnBin(low=each[0], high=each[-1], success=share_of(theirs, solved))
-
-
-def _usage(attempts: Iterable[Attempt]) -> dict[str, Usage]:
-    total: dict[str, Usage] = {}
-    for attempt in attempts:
-        for role, usage in attempt.usage.items():
-            total[role] = total[role] + usage if role in total else usage
-    return total

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agentgym.errors import AgentGymError
-from agentgym.metering import Meter
+from agentgym.metering import sum_by_role
 from agentgym.rollout.backend import Played
 from agentgym.rollout.request import EpisodeRequest, fresh_seed
 from agentgym.rollout.turns import Setting
@@ -58,7 +57,7 @@ class Member:
         """What it has cost so far, those attempts included that were lost."""
         if self.arrived is not None:
             return _cost_of(self.arrived)
-        return _sum(self.usage, *(attempt.usage for attempt in self.lost))
+        return sum_by_role(self.usage, *(attempt.usage for attempt in self.lost))
 
     def lose(self, cause: str) -> None:
         """Its worker is gone: note the attempt, and be ready for the next one."""
@@ -81,7 +80,7 @@ class Member:
         """The trace, with the attempts that were lost before it and what they cost."""
         if not self.lost:
             return trace
-        usage = _sum(trace.usage, *(attempt.usage for attempt in self.lost))
+        usage = sum_by_role(trace.usage, *(attempt.usage for attempt in self.lost))
         return trace.model_copy(
             update={"earlier": (*self.lost, *trace.earlier), "usage": usage},
         )
@@ -157,15 +156,7 @@ class Parcel:
 
 def _cost_of(played: Played) -> dict[str, Usage]:
     """What a result that was held back had cost, those it replaced included."""
-    return _sum(*(trace.usage for trace in (*played.replaced, played.trace)))
-
-
-def _sum(*parts: Mapping[str, Usage]) -> dict[str, Usage]:
-    total = Meter()
-    for part in parts:
-        for role, usage in part.items():
-            total.add(role, usage)
-    return total.by_role
+    return sum_by_role(*(trace.usage for trace in (*played.replaced, played.trace)))
 
 
 def _masked(member: Member, why: str, env_spec: str, setting: Setting) -> Trace:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from agentgym.metering import sum_by_role
 from agentgym.rollout.status import (
     EngineStatus,
     EpisodeCounts,
@@ -15,7 +16,6 @@ from agentgym.rollout.status import (
     StageStatus,
     Waiters,
 )
-from agentgym.types import Usage
 
 
 def combined(statuses: Sequence[EngineStatus]) -> EngineStatus:
@@ -44,8 +44,8 @@ def combined(statuses: Sequence[EngineStatus]) -> EngineStatus:
         turns=sum(status.turns for status in statuses),
         tokens=sum(status.tokens for status in statuses),
         rates=_rates([status.rates for status in statuses]),
-        usage=_usage(status.usage for status in statuses),
-        dropped_usage=_usage(status.dropped_usage for status in statuses),
+        usage=sum_by_role(*(status.usage for status in statuses)),
+        dropped_usage=sum_by_role(*(status.dropped_usage for status in statuses)),
         loop_lag=_worst(lags),
         replicas=tuple(replicas.values()),
         abandoned_threads=max(status.abandoned_threads for status in statuses),
@@ -135,14 +135,6 @@ def _rates(rates: Sequence[Rates]) -> Rates:
         turns_per_s=sum(each.turns_per_s for each in rates),
         episodes_per_s=sum(each.episodes_per_s for each in rates),
     )
-
-
-def _usage(parts: Iterable[dict[str, Usage]]) -> dict[str, Usage]:
-    total: dict[str, Usage] = {}
-    for part in parts:
-        for role, usage in part.items():
-            total[role] = total[role] + usage if role in total else usage
-    return total
 
 
 def _worst(lags: Sequence[LoopLag]) -> LoopLag | None:

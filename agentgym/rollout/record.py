@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym.metering import Meter
+from agentgym.metering import Meter, sum_by_role
 from agentgym.rollout.failure import Failure
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.turns import Setting, TurnLoop
@@ -101,13 +101,13 @@ class EpisodeRecord:
 
     def own_usage(self) -> dict[str, Usage]:
         """What the model calls of this attempt cost, by role."""
-        return _sum(self.playing.by_role, self.judging.by_role)
+        return sum_by_role(self.playing.by_role, self.judging.by_role)
 
     def _usage(self) -> dict[str, Usage]:
         """What every model call of the episode cost, by role, those of all attempts."""
         earlier = () if self.pays_for_earlier else self.earlier
         attempts = [attempt.usage for attempt in earlier]
-        return _sum({"policy": Usage(calls=0)}, *attempts, self.own_usage())
+        return sum_by_role({"policy": Usage(calls=0)}, *attempts, self.own_usage())
 
     def _conversation(self, failure: Failure | None) -> dict[str, Any]:
         """The part of the trace that the env recorded, or what is known without it."""
@@ -128,11 +128,3 @@ class EpisodeRecord:
             "answer": episode.answer,
             "outcome": episode.outcome,
         }
-
-
-def _sum(*parts: dict[str, Usage]) -> dict[str, Usage]:
-    total = Meter()
-    for part in parts:
-        for role, usage in part.items():
-            total.add(role, usage)
-    return total.by_role

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from pydantic import Field, computed_field
 
+from agentgym.metering import add_by_role
 from agentgym.rollout.budget import BudgetStatus
 from agentgym.rollout.failure import last_line
 from agentgym.simulator import FAULTS
@@ -181,10 +182,10 @@ class _Tally:
         self.total += 1
         self.calls += sum(len(turn.calls) for turn in trace.turns)
         self.malformed_calls += trace.malformed_calls
-        _add_to(self.usage, trace.usage)
+        add_by_role(self.usage, trace.usage)
         for attempt in trace.earlier:
             self.reruns += 1
-            _add_to(self.rerun_usage, attempt.usage)
+            add_by_role(self.rerun_usage, attempt.usage)
         for stage, seconds in trace.stage_s.items():
             self.stage_s[stage].append(seconds)
         self.simulator_faults += len(trace.outcome.get(FAULTS, ()))
@@ -215,8 +216,8 @@ class _Tally:
         """
         spent = trace.verdict.spent if judged_again else trace.usage
         self.reruns += 1 + (0 if judged_again else len(trace.earlier))
-        _add_to(self.usage, spent)
-        _add_to(self.rerun_usage, spent)
+        add_by_role(self.usage, spent)
+        add_by_role(self.rerun_usage, spent)
 
     def _add_facts(self, trace: Trace) -> None:
         facts = {
@@ -266,11 +267,6 @@ class _Tally:
             simulator_faults=self.simulator_faults,
             drifted=self.drifted,
         )
-
-
-def _add_to(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
-    for role, usage in spent.items():
-        total[role] = total[role] + usage if role in total else usage
 
 
 def _duration(seconds: Sequence[float]) -> Duration:

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentgym.metering import add_by_role
 from agentgym.rollout.status import EpisodeCounts, Histogram, LoopLag, Rates
 from agentgym.trace import Trace
 from agentgym.types import Usage
@@ -96,7 +97,7 @@ class Tally:
             self._reward_sum += trace.reward
             if trace.truncation_reason is not None:
                 self._truncated[trace.truncation_reason] += 1
-        _add_to(self.usage, trace.usage)
+        add_by_role(self.usage, trace.usage)
         self._histograms["episode_s"].add(math.fsum(trace.stage_s.values()))
         self._histograms["turns"].add(len(trace.turns))
         for stage, seconds in trace.stage_s.items():
@@ -106,7 +107,7 @@ class Tally:
     def drop(self, usage: Mapping[str, Usage]) -> None:
         """An episode was cancelled; this is what it had cost."""
         self.dropped += 1
-        _add_to(self.dropped_usage, usage)
+        add_by_role(self.dropped_usage, usage)
 
     def episodes(self) -> EpisodeCounts:
         """The episodes so far."""
@@ -211,11 +212,6 @@ class LagSamples:
         if not lags:
             return None
         return LoopLag(p50_s=_quantile(lags, 0.5), p99_s=_quantile(lags, 0.99), max_s=lags[-1])
-
-
-def _add_to(total: dict[str, Usage], spent: Mapping[str, Usage]) -> None:
-    for role, usage in spent.items():
-        total[role] = total[role] + usage if role in total else usage
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

@@ -13,9 +13,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
+from agentgym.metering import sum_by_role
 from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
-from agentgym.types import Usage
 
 _STEP = re.compile(r"(?:^|step)(\d{1,18})$")
 
@@ -91,11 +91,7 @@ def _add_tokens(metrics: dict[str, float], traces: Sequence[Trace], seconds: flo
     metrics["tokens_per_s"] = sampled / seconds if seconds > 0 else 0.0
     if prompt:
         metrics["prefix_cache_share"] = _number(sum(u.cached_tokens for u in usages)) / prompt
-    spent: dict[str, Usage] = {}
-    for trace in traces:
-        for role, usage in trace.usage.items():
-            spent[role] = spent[role] + usage if role in spent else usage
-    for role, usage in spent.items():
+    for role, usage in sum_by_role(*(trace.usage for trace in traces)).items():
         metrics[f"usage/{role}/tokens_in"] = _number(usage.prompt_tokens)
         metrics[f"usage/{role}/tokens_out"] = _number(usage.completion_tokens)
         if usage.cost_usd is not None:
