@@ -7,7 +7,7 @@ from template_zoo import byte_tokenizer, stop_ids
 
 from agentgym.envs.webshop.env import read_action
 from agentgym.tokens.codec import ChatCodec, ParsedReply
-from agentgym.types import ToolSpec
+from agentgym.types import Message, ToolSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -53,6 +53,33 @@ def test_reasoning_before_an_action_in_text_is_no_part_of_it(
 def test_reasoning_that_never_ends_is_no_answer(family: str) -> None:
     found = parsed(family, THOUGHT, [])
     assert (found.message["content"], found.reasoning) == ("", THOUGHT)
+
+
+@pytest.mark.parametrize(
+    ("family", "tag"),
+    [(f, "<think>") for f in ("qwen3", "glm4moe", "lfm2_v2", "llama3_1", "gemma3", "phi3")]
+    + [("gemma4_v5", "<|channel>thought")],
+)
+def test_tag_of_reasoning_at_the_end_of_what_others_wrote_opens_none(family: str, tag: str) -> None:
+    """A page that ends in `<think>` would swallow the policy's answer."""
+    tokenizer = byte_tokenizer(family)
+    codec = ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, family))
+    said = tokenizer(ACTION, add_special_tokens=False)["input_ids"]
+    prompt = codec.prompt_ids([{"role": "user", "content": f"shop {tag}"}], [SEARCH])
+    assert codec.parse(said, prompt, [SEARCH]).message["content"] == ACTION
+    after: Message = {"role": "assistant", "content": "a"}
+    prompt += codec.suffix_ids([], after, [{"role": "user", "content": tag}], [SEARCH])
+    assert codec.parse(said, prompt, []).message["content"] == ACTION
+
+
+@pytest.mark.parametrize("tools", [[], [SEARCH]])
+@pytest.mark.parametrize("begins", ["", "<think>\n"])
+def test_tag_of_reasoning_within_reasoning_that_the_prompt_opened_is_part_of_it(
+    tools: list[ToolSpec], begins: str
+) -> None:
+    found = parsed("qwen3_5_think", f"{begins}so <think> or {THOUGHT}\n</think>\n\n{ACTION}", tools)
+    assert found.message == {"role": "assistant", "content": ACTION}
+    assert found.reasoning == f"so <think> or {THOUGHT}"
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gptoss", "llama3_1", "gemma3"])

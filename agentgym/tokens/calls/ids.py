@@ -65,13 +65,25 @@ class CallReader:
             ids.pop()
         text = self._text(ids)
         opened, closed = self.format.think if self.format else _THINK
-        if opened and opened not in text:
-            tail = self._text(prompt[-_OPENING:])
-            if tail.rfind(opened) > tail.rfind(closed):
+        if opened and not text.lstrip().startswith(opened):
+            header = self._text(self._header(prompt))
+            if header.rfind(opened) > header.rfind(closed):
                 text = opened + text
         if self.format is None:
             return without_thoughts(text, opened, closed)
         return self.format.read(text, tools) if tools else self.format.prose(text)
+
+    def _header(self, prompt: Sequence[int]) -> Sequence[int]:
+        """What opens the assistant's message: what follows the last control token but its tags.
+
+        Before it stands what others wrote, and they may write `<think>`.
+        """
+        tail = prompt[-_OPENING:]
+        thinks = "".join(self.format.think if self.format else _THINK)
+        for place in reversed(range(len(tail))):
+            if self._special.get(tail[place], thinks) not in thinks:
+                return tail[place + 1 :]
+        return tail
 
     def _text(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self._special or self._is_kept(self._special[i])]
