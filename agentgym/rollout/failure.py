@@ -96,3 +96,9 @@ def record_of(info: Mapping[str, Any]) -> Episode:
     if not isinstance(record, Episode):
         raise Failure("env", 'the last info has no "episode_record"; does a wrapper drop it?')
     return record
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first of the errors that stopped a run; the others followed from it or equal it."""
+    error = group.exceptions[0]
+    return first_cause(error) if isinstance(error, BaseExceptionGroup) else error

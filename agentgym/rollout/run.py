@@ -20,7 +20,7 @@ from agentgym.rollout.admission import Slip
 from agentgym.rollout.backend import Backend, Batch, Played, Playing
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
-from agentgym.rollout.failure import last_line
+from agentgym.rollout.failure import first_cause, last_line
 from agentgym.rollout.leash import begin_task
 from agentgym.rollout.ledger import Ledger, is_refusal
 from agentgym.rollout.limits import FailureWatch
@@ -244,7 +244,7 @@ class Run:
                     self._feeder = tasks.create_task(self._feed(before))
             self._tell_if_stopped_by_budget()
         except BaseExceptionGroup as failures:
-            raise _first_cause(failures) from None
+            raise first_cause(failures) from None
         except asyncio.CancelledError:
             if not self._is_cut_short:
                 raise
@@ -427,9 +427,3 @@ class Run:
         self._observer.note(f"judge drift ×{canary.drifts}" if canary.drifts else "")
         if check.drifted and canary.stop:
             raise RolloutStopped(f"stopped after {check.after_episodes} episodes: {check}")
-
-
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first of the errors that stopped a run; the others followed from it or equal it."""
-    error = group.exceptions[0]
-    return _first_cause(error) if isinstance(error, BaseExceptionGroup) else error

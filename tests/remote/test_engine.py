@@ -309,7 +309,7 @@ async def test_leaving_a_run_cancels_the_job(policy):
 
 
 async def test_status_is_the_services_engine(policy, monkeypatch):
-    monkeypatch.setattr("agentgym.remote.engine._STATUS_EVERY_S", 0.02)
+    monkeypatch.setattr("agentgym.remote.run._STATUS_EVERY_S", 0.02)
     policy.gate = asyncio.Event()
     async with (
         serving() as server,
@@ -391,7 +391,7 @@ async def test_job_that_somebody_else_cancels_does_not_look_whole(policy, draine
 
 
 async def test_long_requests_are_sent_in_parts(policy, monkeypatch):
-    monkeypatch.setattr("agentgym.remote.engine._CHUNK_BYTES", 50_000)
+    monkeypatch.setattr("agentgym.remote.run._CHUNK_BYTES", 50_000)
     config = config_for_tests(max_body_bytes=100_000)
     async with (
         serving(config) as server,
