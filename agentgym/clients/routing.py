@@ -1,17 +1,9 @@
-"""Which server of a policy gets the next request.
-
-A server answers an episode's next turn the sooner for having answered the ones before: the prefix
-is in its cache. So an episode stays where it is, and a new one goes where there is least to do,
-counted in tokens: what is in flight there (prompts, as far as they aren't cached, and the output
-expected), and a turn's worth for every episode of its that is in a tool just now and will be back.
+"""The servers of one policy, the calls in flight there, and those that wait for a slot.
 
 A server is sent no more than it can work on at once (`max_concurrency`); the others wait here,
-where they can still go anywhere, rather than in its queue. Who waits for a server that is full goes
-elsewhere when that is clearly sooner: a free slot is there, and the wait of the whole line is
-`MOVING_PAYS` times what reading the prefix again takes. Four, since both are estimates, and a move
-costs twice: the new server computes what the old one had, and both caches hold it. With two, runs
-on 16 simulated servers take as long and miss 1.5 times as many cached tokens. A server that is away
-loses its episodes at once, and a slow one those that are better off elsewhere (`speeds`).
+where they can still go anywhere, rather than in its queue. Which server gets which call is decided
+in `placing`; here it is given the slot, and what comes of the request is noted on the server. One
+that is away loses its episodes at once.
 
 Everything here is plain code under one lock; no step depends on how many calls wait, other than by
 the logarithm that a place in a line costs.
@@ -26,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 
 from agentgym.clients.lines import Line, Waiter
-from agentgym.clients.pace import Pace
+from agentgym.clients.placing import Placing
 from agentgym.clients.replicas import (
     FIRST_PROBE_S,
     LAST_PROBE_S,
@@ -37,15 +29,11 @@ from agentgym.clients.replicas import (
 )
 from agentgym.clients.reply import BadReply
 from agentgym.clients.sessions import Session, Sessions
-from agentgym.clients.speeds import sooner
 from agentgym.clients.waiting import Wake
 from agentgym.deadline import queued
 from agentgym.types import Usage
 
 logger = logging.getLogger(__name__)
-
-MOVING_PAYS = 4.0
-"""Wait saved, as a multiple of the time to read the prefix again, for which a call moves."""
 
 
 class Router:
@@ -64,7 +52,7 @@ class Router:
         self._unbound = Line()
         self._waiting = 0
         """Calls in lines, and those that have been called up and don't know yet."""
-        self._pace = Pace()
+        self._placing = Placing(self._replicas)
         self._revival: set[Wake] = set()
         # Reentrant: the garbage collector may end a call, and so free its seat, in here.
         self.lock = threading.RLock()
@@ -231,7 +219,7 @@ class Router:
                 session = self._sessions.get(name, now=self._clock())
             replica = self._replicas.get(only) if only is not None else None
             if replica is None or not replica.limiter.has_room:
-                replica = self._choice(session, avoid)
+                replica = self._placing.choice(session, avoid)
             if replica is not None:
                 return self._seat(replica, session, prompt_tokens, most_tokens)
             if self.is_hopeless:
@@ -243,7 +231,7 @@ class Router:
                 self._unbound.push(waiter)
             else:
                 home.line.push(waiter)
-                idlest = self._least(())
+                idlest = self._placing.least(())
                 if idlest is not None:  # there is room elsewhere; perhaps it is worth while
                     self._serve(idlest)
         return await self._waited(waiter)
@@ -325,7 +313,7 @@ class Router:
                 total = usage.prompt_tokens + usage.completion_tokens
                 replica.prompt_tokens += usage.prompt_tokens
                 replica.cached_tokens += usage.cached_tokens
-                self._learn(seat, usage, seconds)
+                self._placing.learn(seat, usage, seconds)
                 if seat.session is not None and seat.session.home is replica:
                     seat.session.known_tokens = total
             if seat.permit is not None:
@@ -389,38 +377,14 @@ class Router:
         if replica not in self.away:
             self.away = (*self.away, replica)
 
-    def _choice(self, session: Session | None, avoid: Collection[str]) -> Replica | None:
-        """The server to send to at once; None if the call has to wait."""
-        home = session.home if session is not None else None
-        if session is not None and home is not None and home.is_up and home.name not in avoid:
-            # Whether it is better off elsewhere is seen once it is in the line.
-            return self._home_or_sooner(home, session) if home.limiter.has_room else None
-        return self._least(avoid) or self._least(())
-
-    def _least(self, avoid: Collection[str]) -> Replica | None:
-        """The server with room that has least to do."""
-        best, least = None, 0.0
-        for replica in self._replicas.values():
-            if replica.is_up and replica.limiter.has_room and replica.name not in avoid:
-                load = replica.load(self._pace.turn_tokens)
-                if best is None or load < least:
-                    best, least = replica, load
-        return best
-
-    def _home_or_sooner(self, home: Replica, session: Session) -> Replica:
-        """Where a call goes whose server has room; elsewhere only if that server is a slow one."""
-        faster = [r for r in self._replicas.values() if r.speed.beats(home.speed)]
-        free = [r for r in faster if r.is_up and r.limiter.has_room]
-        return sooner(home, free, known_tokens=session.known_tokens, pace=self._pace) or home
-
     def _seat(
         self, replica: Replica, session: Session | None, prompt_tokens: int, most_tokens: float
     ) -> Seat:
         """Take a slot of a server that has room."""
         taken = replica.limiter.take()
         assert taken
-        tokens = self._pace.output_tokens(most_tokens)
-        prompt = self._pace.prompt_tokens(prompt_tokens)
+        tokens = self._placing.pace.output_tokens(most_tokens)
+        prompt = self._placing.pace.prompt_tokens(prompt_tokens)
         if session is not None:
             session.move(replica)
             session.count(1)
@@ -432,15 +396,6 @@ class Router:
         replica.seats.add(seat)
         return seat
 
-    def _learn(self, seat: Seat, usage: Usage, seconds: float) -> None:
-        session = seat.session
-        known = session.known_tokens if session is not None else 0
-        fresh = max(0, usage.prompt_tokens - max(usage.cached_tokens, known))
-        answer = {"fresh": fresh, "completion": usage.completion_tokens}
-        seat.replica.speed.learn(seconds, expected_s=self._pace.answer_s(**answer))
-        asked = {"estimated": seat.prompt_tokens, "prompt": usage.prompt_tokens}
-        self._pace.learn(**asked, **answer, seconds=seconds)
-
     def _serve_all(self) -> None:
         for replica in self._replicas.values():
             self._serve(replica)
@@ -448,7 +403,7 @@ class Router:
     def _serve(self, replica: Replica) -> None:
         """Fill a server's free slots with calls that wait."""
         while self._waiting and replica.is_up and replica.limiter.has_room:
-            waiter = self._next_for(replica)
+            waiter = self._placing.next_for(replica, self._unbound)
             if waiter is None:
                 return
             if waiter.line is not None:
@@ -459,27 +414,6 @@ class Router:
             # It may have given up in the middle of this, or its loop be closed.
             if waiter.has_left or not waiter.wake.up():
                 self._free(waiter.seat)
-
-    def _next_for(self, replica: Replica) -> Waiter | None:
-        """Who may have a free slot of a server: its own calls and those of nobody, in order."""
-        lines = [replica.line, self._unbound]
-        lines += [other.line for other in self._replicas.values() if not other.is_up]
-        firsts = [waiter for line in lines if (waiter := line.first()) is not None]
-        if firsts:
-            return min(firsts, key=lambda waiter: waiter.ticket)
-        return self._overflow_for(replica)
-
-    def _overflow_for(self, replica: Replica) -> Waiter | None:
-        """The first in the longest line of another server, if moving it pays."""
-        longest, waits_s = None, 0.0
-        for other in self._replicas.values():
-            if other is not replica and len(other.line) and other.wait_s() > waits_s:
-                longest, waits_s = other, other.wait_s()
-        waiter = longest.line.first() if longest is not None else None
-        if waiter is None or waiter.session is None:
-            return waiter
-        again_s = self._pace.prefill_s(waiter.session.known_tokens)
-        return waiter if waits_s > MOVING_PAYS * again_s else None
 
     def _fail_if_hopeless(self) -> None:
         """Tell everybody who waits that there is nobody left to wait for."""

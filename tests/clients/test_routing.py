@@ -313,7 +313,7 @@ async def at_a_full_server(wait_s: float, known: int) -> tuple[Router, asyncio.T
     clock = Clock()
     router, (one, _) = router_of(clock, 2, slots=1)
     for fresh, out in ((100, 0), (0, 100), (200, 10), (10, 200)):  # teaches the pace
-        router._pace.learn(
+        router._placing.pace.learn(
             estimated=0, prompt=fresh, fresh=fresh, completion=out, seconds=fresh / 1000 + out / 50
         )
     seat = await enter(router, "s", known)
