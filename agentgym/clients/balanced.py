@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from agentgym.client import Completion, Endpoint
-from agentgym.clients.calling import Call, CallingClient
+from agentgym.clients.call import Call
+from agentgym.clients.calling import CallingClient
 from agentgym.clients.failures import (
     NEVER_ASKED,
     as_error,

@@ -9,8 +9,6 @@ go and what a failure means for the next one is for those who inherit: `ChatClie
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import os
 import random
 import threading
@@ -18,17 +16,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from agentgym.client import Completion, Endpoint, SamplingParams
-from agentgym.clients.budget import Budget, Reservation
+from agentgym.clients.budget import Budget
+from agentgym.clients.call import Attempt, Call
 from agentgym.clients.dialect import SpokenDialect
-from agentgym.clients.failures import as_error, is_overflow, scrubbed
+from agentgym.clients.failures import as_error
+from agentgym.clients.pauses import Pauses
 from agentgym.clients.question import Question, Wire
 from agentgym.clients.reply import BadReply, estimated_tokens, output_limit
 from agentgym.clients.scopes import Scopes
-from agentgym.clients.stream import StreamedReply
 from agentgym.clients.transport import Transport
 from agentgym.clients.wire import pieces_of
 from agentgym.clients.wires import wire_of
@@ -36,80 +34,9 @@ from agentgym.errors import EndpointError
 from agentgym.metering import charge, report_refusal
 from agentgym.types import Message, ToolSpec, Usage
 
-logger = logging.getLogger(__name__)
-
 Seat = TypeVar("Seat")
 """Leave to send one request to some server."""
 Put = TypeVar("Put")
-
-_NO_USAGE = Usage(calls=0)
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
-_WARN_EVERY_S = 30.0
-_BUSY = (429, 500, 502, 503, 504)
-_CUT_AGAIN = 3
-_SILENT_AGAIN = 1
-_NOT_FINITE_AGAIN = 1
-
-
-@dataclass(eq=False, slots=True)
-class Call:
-    """One call: what is asked, until when, and what it has cost so far."""
-
-    question: Question
-    ticket: int
-    """Its place in every queue."""
-    deadline: float
-    only_at: str | None = None
-    """The server that it is for, if not for any."""
-    seat: Any = None
-    """Where it was sent last."""
-    tried: tuple[str, ...] = ()
-    """Servers that it would rather not be sent to again."""
-    said: dict[str, BadReply] | None = None
-    """What servers said to it, by name."""
-    sent: Mapping[str, Any] | None = None
-    """The request as it was last sent, in the server's dialect."""
-    attempts: int = 0
-    failures: int = 0
-    failed: bool = False
-    usage: Usage = _NO_USAGE
-
-    @property
-    def session(self) -> str | None:
-        """Whose it is."""
-        return self.question.session
-
-    @property
-    def bill(self) -> Usage:
-        """All attempts together."""
-        retries = max(0, self.attempts - 1)
-        if not retries and not self.failed:
-            return self.usage
-        counted = {"retries": retries, "failed_calls": int(self.failed)}
-        return self.usage.model_copy(update=counted)
-
-
-@dataclass(eq=False, slots=True)
-class Attempt:
-    """One request: what was sent, what has come of it, what it costs."""
-
-    body: Mapping[str, Any]
-    data: bytes
-    """The same as JSON."""
-    prompt_tokens: int
-    """As estimated from its length."""
-    reserved: Reservation
-    streamed: StreamedReply | None = None
-    """What has come of an answer that is streamed."""
-    usage: Usage | None = None
-    is_settled: bool = False
-    """Whether what it was billed is known; it isn't while it is in flight."""
-
-    def begin_stream(self) -> StreamedReply:
-        """The answer turns out to be streamed."""
-        self.streamed = StreamedReply()
-        return self.streamed
 
 
 class CallingClient(ABC, Generic[Seat]):
@@ -136,7 +63,7 @@ class CallingClient(ABC, Generic[Seat]):
         self._rng = rng or random.Random()
         self._sleep = sleep
         self._clock = clock
-        self._warned_at = -math.inf
+        self._pauses = Pauses(repr(self), endpoint, rng=self._rng, clock=clock)
         self._begin()
 
     def _begin(self) -> None:
@@ -327,33 +254,16 @@ class CallingClient(ABC, Generic[Seat]):
         Raises:
             BadReply: The failure, if there will be none.
         """
-        pause_s = self._pause_s(failure, call.failures)
-        too_late = self._clock() + pause_s >= call.deadline
-        hopeless = not failure.retryable or is_overflow(failure)
-        hopeless = hopeless or (call.question.is_hello and not _passes(failure, call.failures))
-        hopeless = hopeless or (failure.not_finite and call.failures > _NOT_FINITE_AGAIN)
-        if hopeless or too_late or not attempts_left:
+        pause_s = self._pauses.before_next(call, failure)
+        if pause_s is None or not attempts_left:
             raise failure
         if call.failures > 1:
-            self._warn(failure, pause_s)
+            self._pauses.warn(failure, pause_s)
         await self._nap(pause_s)
 
     async def _nap(self, pause_s: float) -> None:
         """Sleep, or until it is known that there is no need to."""
         await self._sleep(pause_s)
-
-    def _pause_s(self, failure: BadReply, failures: int) -> float:
-        """Exponential with jitter, at least what the server asks for."""
-        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
-        return max(self._rng.uniform(longest / 2, longest), failure.retry_after_s or 0.0)
-
-    def _warn(self, failure: BadReply, pause_s: float) -> None:
-        """Say that requests keep failing; once in a while, since thousands may wait at once."""
-        if self._clock() - self._warned_at < _WARN_EVERY_S:
-            return
-        self._warned_at = self._clock()
-        text = " ".join(scrubbed(str(failure), self.endpoint).split())[:200]
-        logger.warning("%r: %s; trying again in %.0f s", self, text, pause_s)
 
     # --- one attempt --------------------------------------------------------------------------
 
@@ -483,16 +393,3 @@ class CallingClient(ABC, Generic[Seat]):
             cost_usd = max(cost_usd, attempt.reserved.most_usd)
             tokens = max(tokens, attempt.reserved.most_tokens)
         attempt.reserved.spent_usd, attempt.reserved.spent_tokens = cost_usd, tokens
-
-
-def _passes(failure: BadReply, failures: int) -> bool:
-    """Whether what a hello met is worth another one.
-
-    Args:
-        failure: A connection that was there and broke isn't a wrong address; one that was never
-            there may be.
-        failures: So far. A silent server costs a whole time-out each time.
-    """
-    if failure.unknown_bill:
-        return failures <= (_SILENT_AGAIN if failure.status == 408 else _CUT_AGAIN)
-    return failure.status in _BUSY

@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentgym.client import Completion, Endpoint, public_url
-from agentgym.clients.calling import Call, CallingClient
+from agentgym.clients.call import Call
+from agentgym.clients.calling import CallingClient
 from agentgym.clients.failures import as_error, checked_url
 from agentgym.clients.limiter import Limiter, Permit
 from agentgym.clients.reply import BadReply
