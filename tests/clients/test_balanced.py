@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentgym.client import Endpoint, ModelClient, RateLimits, SamplingParams
-from agentgym.clients import BalancedClient, balanced, replicas, sessions
+from agentgym.clients import BalancedClient, replicas, routed, sessions
 from agentgym.clients.reply import BadReply
 from agentgym.clients.scopes import Scopes
 from agentgym.clients.transport import Transport
@@ -577,7 +577,7 @@ async def test_a_paused_fleet_is_waited_for_and_each_episode_finds_its_place_aga
 async def test_a_pause_that_calls_wait_long_for_is_told_once(
     servers, make_client, monkeypatch, caplog
 ):
-    monkeypatch.setattr(balanced, "_LONG_PAUSE_S", 0.01)
+    monkeypatch.setattr(routed, "_LONG_PAUSE_S", 0.01)
     client = make_client()
     client.pause()
     calls = [asyncio.create_task(ask(client)) for _ in range(3)]
