@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     """Work it out and print it."""
     from agentgym.cli._result_tables import print_tables
     from agentgym.errors import ConfigError
-    from agentgym.evaluate.power import Question, power_of_rate, power_of_systems, power_table
+    from agentgym.evaluate.power import power_of_rate, power_of_systems, power_table
+    from agentgym.evaluate.scatter import Question
     from agentgym.evaluate.systems import systems_of
 
     if bool(args.systems) == (args.success is not None):

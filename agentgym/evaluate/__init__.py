@@ -4,7 +4,7 @@ from agentgym.evaluate.attempts import attempt_of
 from agentgym.evaluate.comparable import Reason, System
 from agentgym.evaluate.compare import Comparison, compare, compare_all
 from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, figures_of
-from agentgym.evaluate.power import PowerReport, Question, power_of_rate, power_of_systems
+from agentgym.evaluate.power import PowerReport, power_of_rate, power_of_systems
 from agentgym.evaluate.result import (
     Attempt,
     Column,
@@ -14,6 +14,7 @@ from agentgym.evaluate.result import (
     read_result,
     write_result,
 )
+from agentgym.evaluate.scatter import Question
 from agentgym.evaluate.systems import systems_of
 from agentgym.evaluate.tables import Table, tables_of, warnings_of
 

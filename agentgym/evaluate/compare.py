@@ -16,16 +16,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from agentgym.errors import ConfigError
 from agentgym.evaluate.comparable import Reason, System, common_tasks, reasons_between
 from agentgym.evaluate.result import Attempt
+from agentgym.evaluate.scatter import ByTask, Question, measured_scatter
 from agentgym.statistics import (
     Difference,
     Estimate,
     Spread,
     bounded_estimate,
-    detectable_difference,
     fewest_tasks,
     holm_adjusted,
     paired_difference,
-    tasks_needed,
 )
 from agentgym.types import Record
 
@@ -65,7 +64,7 @@ class Comparison(Record):
     """The p-value of `success` as it holds for all comparisons made together (Holm)."""
     tasks_needed: int | None = None
     """Tasks that would show a true difference as large as the one seen in four of five evaluations,
-    with the samples there are; None where none was seen. Too few where it is below `FEW_TASKS`."""
+    with the samples there are; None where none was seen."""
     detectable: float | None = None
     """The smallest true difference that the common tasks show in four of five evaluations; None
     where even the largest there can be is not."""
@@ -156,7 +155,7 @@ def _figures(mine: _ByTask, other: _ByTask) -> dict[str, object]:
         else None,
         "completion": _difference(mine, other, completed),
         "score": _difference(mine, other, lambda a: a.external),
-        **(_power(success) if success else {}),
+        **(_power(success, _solved(mine, both), _solved(other, both)) if success else {}),
     }
 
 
@@ -188,17 +187,24 @@ def _difference(
     return paired_difference(a, b, largest=1.0 if is_share else None)
 
 
-def _power(success: Difference) -> dict[str, object]:
+def _solved(attempts: _ByTask, tasks: Sequence[str]) -> dict[str, list[float]]:
+    return {t: [float(a.correct is True) for a in attempts[t] if a.scored] for t in tasks}
+
+
+def _power(success: Difference, mine: ByTask, other: ByTask) -> dict[str, object]:
     if success.n_tasks < 2 or success.stderr < 1e-12:
         return {}
-    spread = Spread(between=success.stderr**2 * success.n_tasks)
+    # The scatter is that of these samples, all of it, however uneven they are over the tasks.
+    as_seen = Spread(between=success.stderr**2 * success.n_tasks, within=0.0)
+    scatter = measured_scatter(mine, other)._replace(spread=lambda _difference: as_seen)
+    attempts = [len(values) for side in (mine, other) for values in side.values()]
+    samples = round(sum(attempts) / len(attempts))
     found: dict[str, object] = {}
     if success.n_tasks >= fewest_tasks():
-        least = detectable_difference(success.n_tasks, spread=spread)
-        found["detectable"] = least if least <= 1 else None
+        found["detectable"] = scatter.least_shown(success.n_tasks, samples, Question())
     if not math.isclose(success.mean, 0, abs_tol=1e-9):
         with contextlib.suppress(ConfigError):  # more than anybody plays
-            found["tasks_needed"] = tasks_needed(success.mean, spread=spread)
+            found["tasks_needed"] = scatter.tasks_needed(success.mean, samples, Question())
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentgym.evaluate.compare import Comparison
 from agentgym.evaluate.tables import Table, percent
-from agentgym.statistics import FEW_TASKS, Difference, fewest_tasks
+from agentgym.statistics import Difference, fewest_tasks
 from agentgym.types import printable
 
 
@@ -121,7 +121,6 @@ def _evidence(comparison: Comparison) -> list[str]:
         lines.append(
             f"if the true difference is the one seen, {comparison.tasks_needed:,} tasks would show "
             "it in four of five evaluations"
-            + ("; of so few, take that as the least" if comparison.tasks_needed < FEW_TASKS else "")
         )
     return lines
 

@@ -8,39 +8,16 @@ nothing to do with each other. Both ends are given, and no number in between is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from agentgym.errors import ConfigError
 from agentgym.evaluate.comparable import System, common_tasks
+from agentgym.evaluate.scatter import Question, Scatter, bounds, mean_of, measured_scatter
 from agentgym.evaluate.tables import Table
-from agentgym.statistics import (
-    FEW_TASKS,
-    Spread,
-    detectable_difference,
-    spread_of,
-    spread_of_success,
-    tasks_needed,
-    variance_between,
-)
+from agentgym.statistics import variance_between
 from agentgym.types import Record
-
-
-class Question(Record):
-    """What is asked: either differences or numbers of tasks."""
-
-    differences: tuple[float, ...] = ()
-    """True differences of the success rates: how many tasks show them?"""
-    tasks: tuple[int, ...] = ()
-    """Numbers of tasks: which difference do they show?"""
-    samples: tuple[int, ...] = (1,)
-    """Attempts per task and system."""
-    power: float = 0.8
-    """Chance to see the difference."""
-    level: float = 0.95
-    """Of the interval that has to leave out 0."""
 
 
 class PowerRow(Record):
@@ -64,15 +41,6 @@ class PowerReport(Record):
     caveats: tuple[str, ...] = Field(default=())
 
 
-class _Scatter(NamedTuple):
-    """What the difference of two systems scatters by, given how large it is."""
-
-    assumption: str
-    spread: Callable[[float], Spread]
-    room: float
-    """The largest difference there can be."""
-
-
 def power_of_systems(systems: Sequence[System], question: Question) -> PowerReport:
     """What one or two systems that were played say.
 
@@ -90,22 +58,20 @@ def power_of_systems(systems: Sequence[System], question: Question) -> PowerRepo
     if others:
         same = set(common_tasks(*systems).common)
         a, b = ({t: v for t, v in each.items() if t in same} for each in (first, *others))
-        measured = spread_of(a, b)
         return _report(
-            [_Scatter("as measured", lambda _difference: measured, 1.0)],
+            [measured_scatter(a, b)],
             f"{systems[1].label} and {systems[0].label}, {len(same)} common tasks",
             question,
         )
-    values = [value for each in first.values() for value in each]
-    if not values:
+    if not first:
         raise ConfigError(f"no episode of {systems[0].label} has a score")
-    success = sum(values) / len(values)
+    success = mean_of(first)
     between = variance_between(first)
     if between is not None:
         # The estimate over a few tasks may be above what any tasks can have.
         between = min(between, success * (1 - success))
     where = f"{systems[0].label}: success {success:.1%} over {len(first)} tasks"
-    return _report(_bounds(success, between), where, question)
+    return _report(bounds(success, between), where, question)
 
 
 def power_of_rate(success: float, between: float | None, question: Question) -> PowerReport:
@@ -124,7 +90,7 @@ def power_of_rate(success: float, between: float | None, question: Question) -> 
             "--samples above 1 needs --between: what more attempts per task help depends on how "
             "much of the variance is within tasks"
         )
-    return _report(_bounds(success, between), f"a success rate of {success:.1%}", question)
+    return _report(bounds(success, between), f"a success rate of {success:.1%}", question)
 
 
 def power_table(report: PowerReport) -> Table:
@@ -150,70 +116,19 @@ def power_table(report: PowerReport) -> Table:
     )
 
 
-def _bounds(success: float, between: float | None) -> list[_Scatter]:
-    def scatter(correlation: float) -> Callable[[float], Spread]:
-        def spread(difference: float) -> Spread:
-            found = spread_of_success(
-                success, between=between or 0.0, correlation=correlation, difference=difference
-            )
-            if between is not None:
-                return found
-            # Unrelated, the parts add up to the same, whatever the tasks' share is.
-            return Spread(between=found.between + (found.within or 0.0))
-
-        return spread
-
-    room = 1 - success
-    unrelated = _Scatter("most: unrelated difficulties", scatter(0.0), room)
-    if between is None:
-        return [unrelated]
-    return [_Scatter("least: same tasks hard for both", scatter(1.0), room), unrelated]
-
-
-def _least_shown(scatter: _Scatter, n_tasks: int, samples: int, question: Question) -> float | None:
-    """The least difference that so many tasks show; the scatter depends on it, so it is searched.
-
-    Systems that differ much scatter otherwise than ones that don't: of 5 % and 5 %, a difference
-    has half the variance that it has of 5 % and 22 %.
-    """
-
-    def is_shown(difference: float) -> bool:
-        return difference >= detectable_difference(
-            n_tasks,
-            spread=scatter.spread(difference),
-            samples=samples,
-            power=question.power,
-            level=question.level,
-        )
-
-    # Just below all of it: a rate of exactly 1 has no scatter.
-    low, high = 0.0, scatter.room * (1 - 1e-9)
-    if high <= 0 or not is_shown(high):
-        return None
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_shown(middle) else (middle, high)
-    return high
-
-
-def _report(scatters: Sequence[_Scatter], rests_on: str, question: Question) -> PowerReport:
+def _report(scatters: Sequence[Scatter], rests_on: str, question: Question) -> PowerReport:
     for d in question.differences:
         if abs(d) > 1:
             raise ConfigError(f"a difference is from 0 to 1 (0.05 is five points), got {d:g}")
     rows: list[tuple[str, int, float | None, int]] = []
     for scatter in scatters:
         for k in question.samples:
-            for d in question.differences:
-                tasks = tasks_needed(
-                    d,
-                    spread=scatter.spread(d),
-                    samples=k,
-                    power=question.power,
-                    level=question.level,
-                )
-                rows.append((scatter.assumption, k, d, tasks))
             rows += [
-                (scatter.assumption, k, _least_shown(scatter, n, k, question), n)
+                (scatter.assumption, k, d, scatter.tasks_needed(d, k, question))
+                for d in question.differences
+            ]
+            rows += [
+                (scatter.assumption, k, scatter.least_shown(n, k, question), n)
                 for n in question.tasks
             ]
     caveats = []
@@ -222,11 +137,6 @@ def _report(scatters: Sequence[_Scatter], rests_on: str, question: Question) -> 
             "how much the tasks' own difficulty varies is not known (one attempt per task, or no "
             "--between), so only the upper bound is given: it takes no more tasks than this, "
             "unless one system finds hard what the other finds easy"
-        )
-    if any(difference is not None and tasks < FEW_TASKS for *_, difference, tasks in rows):
-        caveats.append(
-            f"under {FEW_TASKS} tasks the chance is less than that: where few tasks differ, "
-            "`agentgym eval compare` asks an exact test as well; take the numbers as the least"
         )
     if any(difference is None for *_, difference, _ in rows):
         caveats.append("none: no difference that a better system can have is large enough")

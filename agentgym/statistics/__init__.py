@@ -6,6 +6,14 @@ one formula and one interval. Each formula names its source.
 
 from agentgym.statistics.agreement import Correlation, cohen_kappa, correlation, pooled_spread
 from agentgym.statistics.distributions import Z_95, normal_quantile, t_p_value, t_quantile
+from agentgym.statistics.few_tasks import (
+    FEW_TASKS,
+    Moves,
+    chance_shown,
+    fewest_that_show,
+    moves_of_rates,
+    moves_of_single,
+)
 from agentgym.statistics.means import (
     MAX_UNSCORED,
     Estimate,
@@ -24,7 +32,6 @@ from agentgym.statistics.paired import (
 )
 from agentgym.statistics.passes import pass_at_k, pass_hat_k
 from agentgym.statistics.power import (
-    FEW_TASKS,
     Spread,
     detectable_difference,
     fewest_tasks,
@@ -41,16 +48,21 @@ __all__ = [
     "Correlation",
     "Difference",
     "Estimate",
+    "Moves",
     "Proportion",
     "Spread",
     "bounded_estimate",
+    "chance_shown",
     "clustered_stderr",
     "cohen_kappa",
     "correlation",
     "detectable_difference",
     "fewest_tasks",
+    "fewest_that_show",
     "holm_adjusted",
     "mean_estimate",
+    "moves_of_rates",
+    "moves_of_single",
     "normal_quantile",
     "paired_difference",
     "pass_at_k",

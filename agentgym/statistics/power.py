@@ -21,10 +21,6 @@ from agentgym.types import Finite, Record
 
 K = TypeVar("K", bound=Hashable)
 MOST_TASKS = 10_000_000
-FEW_TASKS = 50
-"""Tasks below which a comparison shows a difference less often than the formula says. Where at most
-20 tasks differ, the exact test of the signs has to agree: of single attempts with success 30 % and
-70 % it shows the difference of 23 tasks in 68 % of evaluations and not in 80 %."""
 _NO_VARIANCE = 1e-12
 
 
@@ -182,7 +178,7 @@ def tasks_needed(
 
     The least T with T ≥ (t_{T-1, 1-α/2} + t_{T-1, power})² · Var / difference², the normal formula
     with Student's quantiles, which matter where few tasks do; and never fewer than `fewest_tasks`.
-    Of fewer than `FEW_TASKS` it promises too much.
+    It knows the t interval only: where few tasks differ, `fewest_that_show` asks for more.
 
     Args:
         difference: True difference of the means; its sign doesn't matter.
@@ -226,7 +222,8 @@ def detectable_difference(
 ) -> float:
     """The smallest true difference that so many tasks show with the given chance.
 
-    It may be larger than any that there can be: the formula knows no bounds of the values.
+    It may be larger than any that there can be: the formula knows no bounds of the values. Of few
+    tasks it is too small; `chance_shown` plays those out.
 
     Args:
         n_tasks: Tasks, at least `fewest_tasks`.

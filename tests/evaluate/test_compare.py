@@ -46,8 +46,10 @@ def test_difference_is_the_paired_one_of_the_common_tasks():
 
 def test_it_says_how_many_tasks_would_show_the_difference_seen():
     found = compare(system("before"), system("after", AFTER))
-    # Differences 1, 0.5, 0.5, 0: variance 1/6.
-    assert found.tasks_needed == tasks_needed(0.5, spread=Spread(between=1 / 6))
+    # Differences 1, 0.5, 0.5, 0: variance 1/6, for which the t test alone would take 8. Of 8 tasks
+    # some are equal, and the exact test asks for 6 that differ, all the same way.
+    assert tasks_needed(0.5, spread=Spread(between=1 / 6)) == 8
+    assert 8 < found.tasks_needed < 20
     assert any(f"{found.tasks_needed} tasks would show it" in line for line in verdict_lines(found))
     same = compare(system("before"), system("again"))
     assert (same.tasks_needed, same.success.shown) == (None, False)

@@ -8,8 +8,9 @@ from made_results import played, result
 
 from agentgym.errors import ConfigError
 from agentgym.evaluate.comparable import System
-from agentgym.evaluate.power import Question, power_of_rate, power_of_systems, power_table
-from agentgym.statistics import Spread, tasks_needed, variance_between
+from agentgym.evaluate.power import power_of_rate, power_of_systems, power_table
+from agentgym.evaluate.scatter import Question
+from agentgym.statistics import Spread, spread_of, tasks_needed, variance_between
 
 
 def system(label, seed, *, samples=4, tasks=200):
@@ -96,10 +97,43 @@ def test_no_difference_is_shown_that_there_can_not_be():
         assert power_table(report).rows[0][-1] == "none"
 
 
-def test_few_tasks_are_told_to_be_the_least():
+def test_of_few_tasks_the_chance_is_that_of_the_rule():
+    """30 % and 70 %: the t test alone would take 23 tasks, which show it in 68 % of evaluations.
+
+    Counted out: (0.7·0.7, 0.3·0.3) of a task's differences are (+1, -1); 28 tasks show it in 79 %,
+    29 in 80 %.
+    """
     report = power_of_rate(0.3, None, Question(differences=(0.4,)))
-    assert report.rows[0].tasks == 23
-    assert any("under 50 tasks the chance is less" in line for line in report.caveats)
+    assert tasks_needed(0.4, spread=Spread(between=0.42)) == 23
+    assert report.rows[0].tasks == pytest.approx(29, abs=1)
+    assert not any("under" in line for line in report.caveats)
+    (row,) = power_of_rate(0.3, None, Question(tasks=(29,))).rows
+    assert row.difference == pytest.approx(0.4, abs=0.01)
+
+
+def test_two_that_were_played_need_more_of_few_tasks_than_the_t_test_says():
+    a, b = system("a", 1), system("b", 2)
+    for samples in (1, 4):
+        question = Question(differences=(0.35,), samples=(samples,))
+        (row,) = power_of_systems([a, b], question).rows
+        spread = spread_of(*(_by_task(each) for each in (a, b)))
+        assert row.tasks > tasks_needed(0.35, spread=spread, samples=samples)
+        back = Question(tasks=(row.tasks,), samples=(samples,))
+        assert power_of_systems([a, b], back).rows[0].difference == pytest.approx(0.35, abs=0.02)
+
+
+def _by_task(one):
+    found = {}
+    for attempt in one.column.attempts:
+        found.setdefault(attempt.task_id, []).append(float(attempt.correct))
+    return found
+
+
+def test_a_chance_out_of_range_is_refused_of_few_tasks_too():
+    with pytest.raises(ConfigError, match="power must be"):
+        power_of_rate(0.3, None, Question(tasks=(20,), power=1.0))
+    with pytest.raises(ConfigError, match="at least 6 tasks"):
+        power_of_rate(0.3, None, Question(tasks=(5,)))
 
 
 def test_a_system_that_always_does_the_same_has_bounds():
