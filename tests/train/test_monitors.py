@@ -88,6 +88,20 @@ def test_a_run_that_has_learned_its_tasks_raises_none() -> None:
     assert alarms_of(learned, steps=90, seed=5) == []
 
 
+def test_a_run_that_solves_everything_is_not_told_that_it_has_no_gradient() -> None:
+    def solved(step: int) -> float:
+        return min(1.0, 0.3 + step / 50)
+
+    def equal(step: int) -> float:
+        return float(solved(step) == 1)
+
+    shares = dict.fromkeys(("groups_without_signal", "groups_equal", "groups_all_solved"), equal)
+    values = {"correct": solved, "reward": solved, "grad_norm": lambda s: 0.3 - 0.3 * equal(s)}
+    done = history_of(60, group_size=8.0, **values, **shares)
+    assert max(done.last("grad_norm")) == 0
+    assert look(done) == []
+
+
 def test_small_noisy_batches_are_no_evidence() -> None:
     noisy = replace(HEALTHY, per_step=2, group_size=4, cut_off=flat(0.04), capped=flat(0.15))
     assert [alarms_of(noisy, steps=60, seed=seed) for seed in range(4)] == [[]] * 4
@@ -153,6 +167,28 @@ def test_masked_names_the_class_that_failed_most() -> None:
     assert alarm.name == "masked"
     assert "simulator" in alarm.cause
     assert alarm.numbers["simulator"] == pytest.approx(0.3, abs=0.1)
+
+
+def test_masked_counts_failures_whatever_is_left_out_on_purpose() -> None:
+    on_purpose = {"masked": 0.55, "masked__truncated": 0.40}
+    (alarm,) = look(history_of(10, masked__judge=0.10, masked__stale=0.05, **on_purpose))
+    assert alarm.name == "masked"
+    assert alarm.numbers["share"] == pytest.approx(0.15)
+    assert alarm.seen.startswith("15% (")
+    assert "(judge 10%, stale 5%)" in alarm.seen
+    assert look(history_of(10, **on_purpose)) == []
+
+
+@pytest.mark.parametrize("name", ["malformed", "gates__polite"])
+def test_a_share_that_is_no_longer_known_is_no_alarm(name: str) -> None:
+    """Few groups are looked at for 40 steps; in the last ones nobody could be judged."""
+    history = RunHistory()
+    for step in range(1, 36):
+        judged = {OURS + name.replace("__", "/"): 0.95} if step <= 20 else {}
+        history.add(step, {OURS + "groups": 1.0, OURS + "masked/env": 0.0, **judged})
+        look(history)
+    assert history.share(name.replace("__", "/")) is not None
+    assert look(history) == []
 
 
 @pytest.mark.parametrize("name", ["turn_cap", "token_limit"])
@@ -371,12 +407,13 @@ LOGGED = st.sampled_from(
         max_size=30,
     ),
     kept=st.sets(LOGGED, max_size=12),
+    window=st.sampled_from((4, 20)),
 )
 @settings(max_examples=60, deadline=None)
 def test_looking_never_fails_whatever_was_logged(
-    steps: list[dict[str, float]], kept: set[str]
+    steps: list[dict[str, float]], kept: set[str], window: int
 ) -> None:
-    history = RunHistory(Thresholds(min_steps=3, window=4, trend=10))
+    history = RunHistory(Thresholds(min_steps=3, window=window, trend=10))
     for number, values in enumerate(steps, start=1):
         history.add(number, {**dict.fromkeys(kept, 0.5), **values})
         look(history)

@@ -141,6 +141,23 @@ def test_held_out_gap_is_seen_while_it_runs() -> None:
     assert run.lines[0].startswith("alarm at step 31: held_out_gap")
 
 
+def test_other_trainers_are_watched_by_what_they_log() -> None:
+    lines: list[str] = []
+    around = (None, SimpleNamespace(global_step=0, is_world_process_zero=True),
+              SimpleNamespace(should_save=False, should_training_stop=False))  # fmt: skip
+    monitor = callback.RunMonitor(
+        SimpleNamespace(accelerator=SimpleNamespace(num_processes=1)), tell=lines.append
+    )
+    monitor.on_train_begin(*around)
+    for step in range(1, 12):
+        monitor.on_step_begin(*around)
+        around[1].global_step = step
+        monitor.on_step_end(*around)
+        logged = {"reward": 0.0, "completions/clipped_ratio": 1.0, "frac_reward_zero_std": 1.0}
+        monitor.on_log(*around, logs=logged)
+    assert [line.split(": ")[1] for line in lines] == ["token_limit", "no_signal"]
+
+
 def test_step_time_is_split_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: Iterator[float] = iter([0.0, 1.0, 1.5, 10.0])  # step, sync, its end, step's end
     monkeypatch.setattr(callback.time, "perf_counter", lambda: next(ticks))

@@ -29,10 +29,11 @@ class RunMonitor(TrainerCallback):
     """Raises alarms while a trainer trains.
 
     Add it with `trainer.add_callback(monitor)`. With a trainer of your own whose rollouts are
-    `agentgym.train.rollout_func`, it listens to them by itself.
+    `agentgym.train.rollout_func`, it listens to them by itself. Of other trainers of TRL
+    (`RLOOTrainer`, `AsyncGRPOTrainer`) it sees what they log.
 
     Args:
-        trainer: The `GRPOTrainer`.
+        trainer: The `GRPOTrainer`, or another that logs a `reward`.
         out: The run's folder, for `alarms.jsonl`, and for what was there before a resume; None
             keeps nothing.
         thresholds: Where alarms begin.
@@ -60,7 +61,7 @@ class RunMonitor(TrainerCallback):
         self._tasks = TaskHistory()
         self._started: float | None = None
         self._spent: dict[str, float] = {}
-        listeners = getattr(trainer.rollout_func, "listeners", None)
+        listeners = getattr(getattr(trainer, "rollout_func", None), "listeners", None)
         if listeners is not None:
             listeners.append(self.take)
 
@@ -163,7 +164,9 @@ class RunMonitor(TrainerCallback):
 
     def _log(self, name: str, value: float) -> None:
         """Add to what the trainer logs next; TRL 1.16 has no public way but from a reward."""
-        self._trainer._metrics["train"][OURS + name].append(value)
+        metrics = getattr(self._trainer, "_metrics", None)  # TRL's trainers have it
+        if metrics is not None:
+            metrics["train"][OURS + name].append(value)
 
     def _time_syncs(self) -> None:
         generation = getattr(self._trainer, "vllm_generation", None)

@@ -168,9 +168,16 @@ class RunHistory:
         """Values of a metric in the first steps, as many as an alarm needs."""
         return self.of(name)[: self.thresholds.min_steps]
 
-    def share(self, name: str) -> Interval | None:
-        """A share of episodes over the span; None before there are enough steps."""
-        values = self.last(name, self.span)
+    def share(self, *names: str) -> Interval | None:
+        """A share of episodes over the span; None before there are enough steps.
+
+        Of several metrics it is their sum, of parts that no episode has two of.
+        """
+        values = [
+            math.fsum(parts)
+            for step in self.steps[-self.span :]
+            if (parts := [v for name in names if (v := value_of(step.values, name)) is not None])
+        ]
         if len(values) < self.thresholds.min_steps:
             return None
         return share_of(values, units=self._groups)
@@ -190,6 +197,15 @@ class RunHistory:
         recent = self.steps[-self.span :]
         found = {name for step in recent for name in step.values if name.startswith(full)}
         return sorted(name.removeprefix(full) for name in found)
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether nearly all is solved by now, and clearly less was at the start.
+
+        Groups that are all equal are then no fault.
+        """
+        before, now = mean(self.first("correct")), self.recent("correct")
+        return before is not None and now is not None and before < RIGHT < now
 
     @property
     def reward_range(self) -> tuple[float, float] | None:

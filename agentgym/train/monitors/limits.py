@@ -147,13 +147,12 @@ def masked(history: RunHistory) -> Iterator[Alarm]:
             change="the training form of the model's chat template (docs/training.md, Models)",
             numbers={"share": rows.mean, "low": rows.low, "high": rows.high},
         )
-    seen = history.share("masked")
+    # Not `masked` itself: in it are those that are left out on purpose, by `truncated` for one.
+    seen = history.share(*(f"masked/{name}" for name in _MASKED_CAUSE))
     if seen is None or seen.low < history.thresholds.masked:
         return
     classes = {name: history.recent(f"masked/{name}") or 0.0 for name in _MASKED_CAUSE}
     worst = max(classes, key=lambda name: classes[name])
-    if sum(classes.values()) < seen.mean / 2:
-        return  # masked on purpose, by `truncated` for one
     cause, remedy = _MASKED_CAUSE[worst]
     each = ", ".join(f"{name} {share:.0%}" for name, share in classes.items() if share)
     yield Alarm(
@@ -172,7 +171,7 @@ def _is_falling(history: RunHistory, name: str) -> bool:
     A share that nothing escapes is not going down, however short it has been watched.
     """
     values = history.last(name, TREND)
-    if min(values) >= 0.99:
+    if values and min(values) >= 0.99:
         return False
     if len(values) < TREND:
         return True

@@ -8,6 +8,7 @@ from agentgym.train.monitors.alarm import Alarm
 from agentgym.train.monitors.history import RunHistory
 
 _NO_GRADIENT = 1e-9
+_ALL = 0.99
 
 
 def logprob_gap(history: RunHistory) -> Iterator[Alarm]:
@@ -114,6 +115,9 @@ def no_gradient(history: RunHistory) -> Iterator[Alarm]:
     equal = history.recent("groups_without_signal")
     if equal is None:
         equal = history.recent("frac_reward_zero_std")
+    no_signal = equal is None or equal > _ALL
+    if no_signal and history.has_learned:
+        return  # all groups are solved by all, and there is nothing to improve
     loss = history.recent("loss")
     numbers = {"steps": float(len(values)), "grad_norm": max(values)}
     beside = ""
@@ -127,11 +131,11 @@ def no_gradient(history: RunHistory) -> Iterator[Alarm]:
         + (f", the loss {loss:.2g}" if loss is not None else "")
         + beside,
         cause="no group tells good from bad"
-        if equal is None or equal > 0.99
+        if no_signal
         else "groups differ and still nothing reaches the weights: masks that are all 0, frozen "
         "parameters, or a learning rate of 0",
         change="the alarms beside this one"
-        if equal is None or equal > 0.99
+        if no_signal
         else "the rows of one step (agentgym.train.rows.training_row): does env_mask have ones? "
         "Which parameters have requires_grad?",
         numbers=numbers,

@@ -33,8 +33,8 @@ def no_signal(history: RunHistory) -> Iterator[Alarm]:
     if seen is None or seen.low < history.thresholds.no_signal:
         return
     p = history.recent("correct")
-    if p is not None and p > _EASY and _was_lower(history):
-        return  # learned, not stuck
+    if history.has_learned:
+        return
     size = _group_size(history)
     expected = None if p is None or size is None else expected_without_signal(p, size)
     numbers = {"share": seen.mean, "low": seen.low, "high": seen.high}
@@ -163,9 +163,3 @@ def _identical_at(history: RunHistory) -> float:
 def _group_size(history: RunHistory) -> float | None:
     size = history.recent("group_size")
     return None if size is None else max(2.0, size)
-
-
-def _was_lower(history: RunHistory) -> bool:
-    """Whether success began clearly below where it is."""
-    start = history.first("correct")
-    return sum(start) / len(start) < _EASY
