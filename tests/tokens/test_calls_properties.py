@@ -89,6 +89,26 @@ def test_every_call_survives_the_template_and_the_reader(
 
 
 @pytest.mark.parametrize("family", ONE_EACH)
+@pytest.mark.parametrize(
+    "key", ["x-api-key", "$filter", "filter[size]", "max price", "a.b", "Größe"]
+)
+def test_names_of_parameters_need_not_be_words(family: str, key: str) -> None:
+    """As tools made from an OpenAPI description have them."""
+    wanted = {key: "a b", "filters": {key: "c"}}
+    prompt, sampled = rendered(call_tokenizer(family), called(("search", wanted)))
+    (call,) = reader_of(family).read(sampled, prompt, TOOLS).calls
+    assert (call.name, call.arguments, call.repaired) == ("search", wanted, False)
+
+
+@pytest.mark.parametrize("family", ONE_EACH)
+@pytest.mark.parametrize("name", ["github-search", "shop.search", "shop/search", "shop:search"])
+def test_names_of_tools_need_not_be_words(family: str, name: str) -> None:
+    prompt, sampled = rendered(call_tokenizer(family), called((name, {"q": "a"})))
+    (call,) = reader_of(family).read(sampled, prompt, TOOLS).calls
+    assert (call.name, call.arguments, call.repaired) == (name, {"q": "a"}, False)
+
+
+@pytest.mark.parametrize("family", ONE_EACH)
 @given(arguments=arguments, cuts=st.lists(st.floats(0, 1), min_size=6, max_size=6))
 @settings(max_examples=12)
 def test_no_cut_makes_a_call_with_other_arguments(

@@ -18,7 +18,7 @@ from agentgym.types import MAX_NESTING, ToolSpec
 
 _QUOTE = '<|"|>'
 _HEAD = re.compile(r"\s*call:\s*([^\s{<]+)\s*(?=\{)")
-_KEY = re.compile(r"\s*([^\s:{}\[\],<]+)\s*:\s*")
+_KEY = re.compile(r"\s*([^\s:{},<](?:[^:{},<\n]*[^\s:{},<])?)\s*:\s*")
 _LITERAL = re.compile(r"[^\s,{}\[\]<]+(?=\s*[,}\]])")
 _CLOSE = re.compile(r"\s*<tool_call\|>")
 _BORDER = re.compile(r"<tool_call\|>|(?=<\|tool_call>)")

@@ -14,7 +14,7 @@ from agentgym.tokens.calls.reading import last_repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 
-_NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?P<args>\[ARGS\])?\s*(?=\{)")
+_NAMED = re.compile(r"\s*([\w./:-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?P<args>\[ARGS\])?\s*(?=\{)")
 _BORDER = re.compile(r"(?P<close>\Z|(?=\[TOOL_CALLS\]))")
 
 

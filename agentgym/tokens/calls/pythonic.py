@@ -16,11 +16,11 @@ from agentgym.tokens.calls.reading import ReadCall, last_repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 
-_NAME = re.compile(r"\s*([\w.-]+)\s*(?=\()")
-_KEY = re.compile(r"\s*(\w+)\s*=\s*")
+_NAME = re.compile(r"\s*([\w./:-]+)\s*(?=\()")
+_KEY = re.compile(r"\s*([^\s=(),'\"](?:[^=(),'\"\n]*[^\s=(),'\"])?)\s*=\s*")
 _NEXT = re.compile(r"\s*(?:,|(?=\)))")
 _END = re.compile(r"\s*\)")
-_LISTED = re.compile(r"\s*,(?=\s*[\w.-]+\s*\()")
+_LISTED = re.compile(r"\s*,(?=\s*[\w./:-]+\s*\()")
 _CLOSE = re.compile(r"\s*\]\s*<\|tool_call_end\|>")
 _BORDER = re.compile(r"<\|tool_call_end\|>|(?=<\|tool_call_start\|>)")
 
