@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
+from agentgym.report.viewer.external import External
 from agentgym.trace import Trace
 from agentgym.types import Message, ToolCall, Turn, Usage, printable
 
@@ -37,15 +38,18 @@ def episode_console(*, width: int | None = None) -> Console:
     return console
 
 
-def print_episode(trace: Trace, console: Console, *, full: bool = False) -> None:
+def print_episode(
+    trace: Trace, console: Console, *, full: bool = False, external: External | None = None
+) -> None:
     """Print one episode: what it came to, the conversation turn by turn, and the verdict.
 
     Args:
         trace: The episode.
         console: Where to; see `episode_console`.
         full: Whether long texts are shown whole.
+        external: What an evaluation's external score says of it, where one does.
     """
-    for part in _parts(trace, full=full):
+    for part in _parts(trace, full=full, external=external):
         if isinstance(part, Text):  # without the spaces with which rich fills lines up
             for line in part.wrap(console, console.width - len(_INDENT), tab_size=4):
                 line.rstrip()
@@ -70,7 +74,7 @@ def folded(text: str, *, full: bool) -> str:
     return f"{readable(begin)}\n… {rest:,} more characters (--full shows all)"
 
 
-def _parts(trace: Trace, *, full: bool) -> Iterator[RenderableType]:
+def _parts(trace: Trace, *, full: bool, external: External | None) -> Iterator[RenderableType]:
     yield from _title(trace)
     opening = _opening(trace)
     for message in opening:
@@ -83,7 +87,11 @@ def _parts(trace: Trace, *, full: bool) -> Iterator[RenderableType]:
     for number, attempt in enumerate(trace.earlier, start=1):
         yield _rule(f"earlier attempt {number}: {attempt.failure_class}", "red")
         yield _indented(folded(attempt.error, full=full))
-    yield from _verdict(trace, full=full)
+    if external is not None:
+        yield _rule("external score: what the evaluation counts", "bold")
+        yield _indented(_external(external, trace))
+    title = "verdict" if external is None else "verdict of the reward: what policies are trained on"
+    yield from _verdict(trace, title, full=full)
 
 
 def _title(trace: Trace) -> Iterator[RenderableType]:
@@ -223,9 +231,17 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
 
 
-def _verdict(trace: Trace, *, full: bool) -> Iterator[RenderableType]:
+def _external(external: External, trace: Trace) -> str:
+    by = f"by {printable(external.name)}"
+    if external.score is None:
+        return f"no score {by}: something other than the policy broke"
+    told = f"{'solved' if external.correct else 'not solved'}, score {external.score:.4g} {by}"
+    return told + ("; the reward's verdict disagrees" if external.disagrees_with(trace) else "")
+
+
+def _verdict(trace: Trace, title: str, *, full: bool) -> Iterator[RenderableType]:
     verdict = trace.verdict
-    yield _rule("verdict", "bold")
+    yield _rule(title, "bold")
     yield _indented(_outcome(trace))
     lines: list[tuple[str, Text]] = [
         (name, Text(f"{value:.4g}")) for name, value in verdict.components.items()

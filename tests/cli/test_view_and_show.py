@@ -10,7 +10,9 @@ import sys
 import urllib.request
 
 import pytest
+from made_results import attempt, column, result
 
+from agentgym.evaluate import write_result
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
 from agentgym.types import Turn, Verdict
@@ -161,3 +163,63 @@ def test_name_of_a_file_is_no_command_to_the_terminal(agentgym_command, traces, 
     assert r"a\x1b[31m\udcff.html: 3 episodes" in out
     code, _, err = agentgym_command("show", "no\x1b[31m")
     assert (code, err) == (1, "agentgym: error: no such file or folder: no\\x1b[31m\n")
+
+
+@pytest.fixture
+def evaluation(tmp_path):
+    """Three episodes that the reward calls solved; the external score says yes, no, and nothing."""
+    traces = tmp_path / "run" / "traces" / "rule-0123.jsonl"
+    with TraceWriter(traces) as writer:
+        for k, trace_id in enumerate(("aaa1", "aab2", "ccc3", "old4")):
+            writer.write(make_trace(trace_id, f"task/{k}", f"hello {k}"))
+    rows = [
+        attempt(f"task/{k}", correct, trace_id=trace_id)
+        for k, (trace_id, correct) in enumerate([("aaa1", True), ("aab2", False), ("ccc3", None)])
+    ]
+    found = result(column("rule", rows, trace_file="traces/rule-0123.jsonl"))
+    write_result(tmp_path / "run" / "result.json", found)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        ("aaa1", "solved, score 1 by test/exact"),
+        ("aab2", "not solved, score 0 by test/exact; the reward's verdict disagrees"),
+        ("ccc3", "no score by test/exact: something other than the policy broke"),
+        ("old4", None),
+    ],
+)
+def test_show_has_the_external_score_beside_the_reward(agentgym_command, evaluation, which, told):
+    code, out, err = agentgym_command("show", evaluation, "--episode", which)
+    assert (code, err) == (0, "")
+    assert ("external score: what the evaluation counts" in out) == (told is not None)
+    assert ("verdict of the reward: what policies are trained on" in out) == (told is not None)
+    assert told is None or f"  {told}\n" in out
+    assert "reward 1, solved, completed" in out
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [("solved", "hello 0"), ("unsolved", "hello 1"), ("unscored", "hello 2")],
+)
+def test_show_finds_by_the_external_score(agentgym_command, evaluation, wanted, shown):
+    code, out, err = agentgym_command("show", evaluation, "--external", wanted)
+    assert (code, err) == (0, "")
+    assert f"  {shown}\n" in out
+    again = agentgym_command("show", evaluation, "--external", "disagreed", "--episode", "-1")
+    assert "hello 1" in again[1]
+
+
+def test_show_says_where_no_external_score_is(agentgym_command, traces):
+    code, _, err = agentgym_command("show", traces, "--external", "solved")
+    assert code == 1
+    assert err.startswith("agentgym: error: --external solved is none of the 3 episodes;")
+
+
+def test_show_says_that_a_result_can_not_be_read(agentgym_command, evaluation):
+    (evaluation / "result.json").write_text("{")
+    code, out, err = agentgym_command("show", evaluation, "--episode", "1")
+    assert code == 0
+    assert "external" not in out
+    assert err.startswith("agentgym: no external scores: ")

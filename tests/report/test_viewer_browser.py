@@ -6,7 +6,9 @@ import threading
 
 import pytest
 import trace_zoo as zoo
+from made_results import attempt, column, result
 
+from agentgym.evaluate import write_result
 from agentgym.report.viewer.export import write_page
 from agentgym.report.viewer.server import ViewerServer
 
@@ -415,3 +417,31 @@ def test_served_page_says_when_the_viewer_is_gone(open_page, tmp_path):
         thread.join()
         server.close()
     page.get_by_text("the viewer no longer answers").wait_for()
+
+
+def test_external_scores_stand_beside_the_reward_and_can_be_filtered_by(open_page, tmp_path):
+    folder = tmp_path / "evaluation"
+    traces = [zoo.support_trace(0, k) for k in range(4)]  # solved, wrong, no answer, masked
+    zoo.write_traces(folder / "traces" / "rule-1.jsonl", traces)
+    said = [False, True, False, None]
+    tried = [attempt(f"t{k}", right, trace_id=traces[k].trace_id) for k, right in enumerate(said)]
+    scored = result(column("rule", tried, trace_file="traces/rule-1.jsonl"))
+    write_result(folder / "result.json", scored)
+    write_page([folder], tmp_path / "e.html", title="evaluation")
+    page = open_page(tmp_path / "e.html").page
+    page.get_by_text("1 solved by the external score · 1 solved by the reward's verdict").wait_for()
+    heads = page.locator("[role=columnheader]").all_inner_texts()
+    assert heads[:2] == ["external score", "reward's verdict"]
+    marks = {"external-solved": 1, "external-unsolved": 2, "external-unscored": 1, "disagreed": 2}
+    for fact, count in marks.items():
+        page.get_by_label("outcome", exact=True).select_option(fact)
+        assert page.get_by_label("filter").input_value() == f"is:{fact}"
+        assert rows(page).count() == count, fact
+    page.get_by_label("filter").fill("external>0.5")
+    assert rows(page).count() == 1
+    assert rows(page).first.locator("[role=gridcell]").first.inner_text() == "✓ solved ≠"
+    rows(page).first.click()
+    page.get_by_role("heading", name="External score").wait_for()
+    text = page.locator("main.episode aside").inner_text()
+    for part in ("test/exact", "what the evaluation counts", "Reward's verdict", "disagree"):
+        assert part.lower() in text.lower()

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from agentgym.errors import TraceError
 from agentgym.report.single_file import page, why_no_page_may_replace
+from agentgym.report.viewer.external import ExternalScores
 from agentgym.report.viewer.pages import script, style
 from agentgym.report.viewer.reading import TraceFolder
 from agentgym.report.viewer.rows import COLUMNS, body_json, row_of
@@ -70,7 +71,8 @@ def write_page(paths: Sequence[Path], out: Path, *, title: str) -> Exported:
                 partial.unlink()
     except OSError as error:
         raise TraceError(f"can't write {out}: {error.strerror or error}") from error
-    return Exported(len(content.rows), out.stat().st_size, tuple(folder.notes))
+    notes = (*folder.notes, *content.scores.notes)
+    return Exported(len(content.rows), out.stat().st_size, notes)
 
 
 class _Content:
@@ -78,6 +80,7 @@ class _Content:
 
     def __init__(self, folder: TraceFolder) -> None:
         self._folder = folder
+        self.scores = ExternalScores()
         self.rows: list[list[Any]] = []
 
     def blocks(self) -> Iterator[str]:
@@ -88,7 +91,9 @@ class _Content:
             if waiting and size + len(body) > BLOCK_CHARS:
                 yield _block(f"block-{number}", f"[{','.join(waiting)}]")
                 number, waiting, size = number + 1, [], 0
-            self.rows.append([*row_of(line.trace, line.file), number, len(waiting)])
+            external = self.scores.of(self._folder.files[line.file].path, line.trace)
+            row = row_of(line.trace, line.file, external)
+            self.rows.append([*row, number, len(waiting)])
             waiting.append(body)
             size += len(body)
         yield _block(f"block-{number}", f"[{','.join(waiting)}]")
@@ -96,7 +101,7 @@ class _Content:
             "columns": [*COLUMNS, "block", "place"],
             "rows": self.rows,
             "files": [file.facts() for file in self._folder.files],
-            "notes": [clean_text(note) for note in self._folder.notes],
+            "notes": [clean_text(note) for note in (*self._folder.notes, *self.scores.notes)],
         }
         yield _block("index", json.dumps(index, separators=(",", ":")))
 

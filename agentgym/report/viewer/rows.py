@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from agentgym.report.viewer.external import External
 from agentgym.trace import Trace
 from agentgym.types import Message, Turn, Usage
 
@@ -23,6 +24,9 @@ COLUMNS = (
     "reward",
     "correct",
     "completed",
+    "externalName",
+    "external",
+    "externallySolved",
     "masked",
     "truncated",
     "failureClass",
@@ -51,12 +55,13 @@ _MAX_SAFE_INTEGER = 2**53 - 1
 _LONG_NUMBER = re.compile(r"[:,\[]-?\d{16}")
 
 
-def row_of(trace: Trace, file: int) -> list[Any]:
+def row_of(trace: Trace, file: int, external: External | None = None) -> list[Any]:
     """One episode in the order of `COLUMNS`.
 
     Args:
         trace: The episode.
         file: The number of its file.
+        external: What an evaluation's external score says of it, where one does.
     """
     verdict, policy = trace.verdict, trace.usage.get("policy")
     if policy is None:
@@ -75,6 +80,7 @@ def row_of(trace: Trace, file: int) -> list[Any]:
         verdict.reward,
         verdict.correct,
         verdict.completed,
+        *(external or (None, None, None)),
         verdict.masked,
         trace.truncated,
         trace.failure_class or (verdict.failure_class if verdict.masked else None),

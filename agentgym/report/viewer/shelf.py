@@ -1,8 +1,8 @@
 """The episodes that a served page shows: rows in memory, conversations on disk.
 
 A thread reads the files, at the start and whenever a page asks for news, and appends rows. What a
-page has already got stays as it is; where a file was replaced, the `generation` changes and the
-page begins anew.
+page has already got stays as it is; where a file was replaced, or an evaluation's result was
+written, the `generation` changes and the page begins anew.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import TraceError
+from agentgym.report.viewer.external import ExternalScores
 from agentgym.report.viewer.reading import FileReplaced, TraceFolder
 from agentgym.report.viewer.rows import COLUMNS, body_json, conversation_texts, row_of
 from agentgym.traces.jsonl import TraceFile
@@ -38,6 +39,7 @@ class Shelf:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
         self._folder = _folder_with_traces(self._paths)
+        self._scores = ExternalScores()
         self._lock = threading.Lock()
         self._generation = time.time_ns() // 1_000  # so another viewer's page begins anew
         self._rows: list[list[Any]] = []
@@ -79,7 +81,11 @@ class Shelf:
                 "rows": rows,
                 "more": begin + len(rows) < len(self._rows),
                 "files": [file.facts() for file in self._folder.files],
-                "notes": [*self._folder.notes, *([self._fault] if self._fault else [])],
+                "notes": [
+                    *self._folder.notes,
+                    *self._scores.notes,
+                    *([self._fault] if self._fault else []),
+                ],
                 "reading": self._reading,
             }
 
@@ -136,20 +142,27 @@ class Shelf:
 
     def read(self) -> None:
         """Take in what the files have gained."""
+        if self._scores.stale:  # an evaluation writes its result when its episodes are over
+            self._begin_anew()
         try:
             for line in self._folder.news(whole=False):
                 if self._closed.is_set():
                     return
-                row = row_of(line.trace, line.file)
+                path = self._folder.files[line.file].path
+                row = row_of(line.trace, line.file, self._scores.of(path, line.trace))
                 with self._lock:
                     self._rows.append(row)
-                    self._places.append((self._folder.files[line.file].path, line.offset))
+                    self._places.append((path, line.offset))
         except FileReplaced:
-            with self._lock:
-                self._folder = TraceFolder(self._paths)
-                self._generation += 1
-                self._rows, self._places = [], []
+            self._begin_anew()
             self.read()
+
+    def _begin_anew(self) -> None:
+        with self._lock:
+            self._folder = TraceFolder(self._paths)
+            self._scores = ExternalScores()
+            self._generation += 1
+            self._rows, self._places = [], []
 
 
 def _folder_with_traces(paths: Sequence[Path]) -> TraceFolder:

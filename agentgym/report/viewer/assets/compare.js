@@ -38,7 +38,8 @@ class CompareView {
     const gates = [...new Set(traces.flatMap((trace) => Object.keys(trace.verdict.gates)))];
     const gateText = (tripped) => (tripped === undefined ? "–" : tripped ? "tripped" : "not tripped");
     const lines = [
-      ["outcome", (row) => outcomeMark(row)], ["reward", (row) => num(row.reward, 4)],
+      ...(rows.some((row) => row.externalName !== null) ? [["external score", (row) => externalMark(row)]] : []),
+      [rows.some((row) => row.externalName !== null) ? "reward's verdict" : "outcome", (row) => outcomeMark(row)], ["reward", (row) => num(row.reward, 4)],
       ["task", (row) => row.task ?? "–"], ["model", (row) => row.model ?? "–"], ["file", (row) => row.fileName],
       ...names.map((name) => [name, (row, trace) => num(own(trace.verdict.components, name), 4)]),
       ...gates.map((name) => [`gate ${name}`, (row, trace) => gateText(own(trace.verdict.gates, name))]),

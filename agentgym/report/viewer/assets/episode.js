@@ -29,7 +29,7 @@ class EpisodeView {
       this.bar,
       el("div.columns", {},
         el("div.conversation", {}, this._conversation(trace, ids)),
-        el("aside", {}, verdictPanel(row, trace), errorPanel(trace), earlierPanel(trace),
+        el("aside", {}, externalPanel(row), verdictPanel(row, trace), errorPanel(trace), earlierPanel(trace),
           this._siblings(row), usagePanel(row, trace), originPanel(row, trace))));
     this.node.scrollTop = 0;
     this.node.focus({ preventScroll: true }); // so that the keys scroll it

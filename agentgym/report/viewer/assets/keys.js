@@ -16,11 +16,12 @@ const KEYS = [
 ];
 const FILTERS = [
   ["chair boho", "both words, in task, env, model, file, gates, first message"],
-  ["reward>=0.5 turns<4", "numbers: reward, turns, calls, malformed, cost, tokens, seconds, step, sample, and components by name"],
+  ["reward>=0.5 turns<4", "numbers: reward, turns, calls, malformed, cost, tokens, seconds, step, sample, external, and components by name"],
   ["\"exact match\"<1", "a component whose name has spaces"],
   ["gate:malformed", "part of a name: gate, env, task, id, group, split, model, file, class, stage, ended, seed"],
   ["env=agentgym/WebShop-v0", "the whole of it"],
   ["is:masked", "solved, unsolved, completed, masked, scored, truncated, malformed, cutoff, repeated, superseded"],
+  ["is:disagreed", "external score and reward's verdict differ; also external-solved, external-unsolved, external-unscored"],
   ["-is:solved", "not"],
   ["task:\"two words\"", "with spaces"],
 ];

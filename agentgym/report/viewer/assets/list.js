@@ -8,7 +8,8 @@ const EDGE_PX = 14;
 
 // Of those with `varies`, a column in which nothing does is left out; with `some`, one without values.
 const COLUMNS = [
-  { name: "outcome", label: "outcome", width: "108px", cell: outcomeMark },
+  { name: "external", label: "external score", width: "118px", cell: externalMark, some: (row) => row.externalName !== null },
+  { name: "outcome", label: ({ external }) => (external ? "reward's verdict" : "outcome"), width: "114px", cell: outcomeMark },
   { name: "reward", label: "reward", width: "74px", right: true, cell: (row) => num(row.reward) },
   { name: "task", label: "task", width: "minmax(180px, 2fr)", cell: taskCell },
   { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
@@ -33,6 +34,16 @@ function outcomeMark(row) {
   if (row.correct === null) return el("span.outcome.open", { title: "nobody can tell" }, "? scored");
   if (row.truncated) return el("span.outcome.unsolved", { title: row.ended }, "✗ cut off");
   return el("span.outcome.unsolved", {}, row.completed ? "✗ wrong" : "✗ no answer");
+}
+
+/** What an evaluation counts; the outcome beside it is the reward's. */
+function externalMark(row) {
+  if (row.externalName === null) return el("span.quiet", { title: "no evaluation's result has this episode" }, "–");
+  const title = visibleText(row.externalName) + (disagreed(row) ? "; the reward's verdict says otherwise" : "");
+  if (row.externallySolved === null) return el("span.outcome.masked", { title: title + ": no score" }, "⊘ no score");
+  const value = row.external === 1 || row.external === 0 ? "" : ` ${num(row.external)}`;
+  return el(row.externallySolved ? "span.outcome.solved" : "span.outcome.unsolved", { title },
+            (row.externallySolved ? "✓ solved" : "✗ unsolved") + value, disagreed(row) ? el("b.bad", {}, " ≠") : null);
 }
 
 function textCell(text, title = null) {
@@ -206,7 +217,11 @@ class ListView {
     const all = store.rows.filter((row) => !row.superseded).length;
     const parts = [counting.length === all ? plural(all, "episode") : `${int(counting.length)} of ${plural(all, "episode")}`];
     const open = counting.filter((row) => row.correct === null && !row.masked).length;
-    if (counting.length > open) parts.push(`${int(solved)} solved`);
+    if (store.external) {
+      const byScore = counting.filter((row) => row.externallySolved === true).length;
+      parts.push(`${int(byScore)} solved by the external score`);
+    }
+    if (counting.length > open) parts.push(`${int(solved)} solved` + (store.external ? " by the reward's verdict" : ""));
     if (open) parts.push(`${int(open)} of which nobody can tell`);
     if (unscored) parts.push(`${int(unscored)} without a score`);
     if (superseded) parts.push(`${int(superseded)} superseded`);
@@ -216,6 +231,10 @@ class ListView {
   }
 
   _fillPicks(store) {
+    const is = this.picks.is.querySelector("select");
+    if (store.external && ![...is.options].some((option) => option.value === EXTERNAL_FACTS[0])) {
+      append(is, EXTERNAL_FACTS.map((value) => el("option", { value }, value)));
+    }
     const values = { env: new Set(), model: new Set(), class: new Set(), gate: new Set(), file: new Set() };
     for (const row of store.rows) {
       values.env.add(row.env);
@@ -241,7 +260,8 @@ class ListView {
     }
   }
 
-  _chooseColumns({ rows, files }) {
+  _chooseColumns(store) {
+    const { rows, files } = store;
     this.sharedStart = sharedStart(files.map((file) => file.name));
     this.columns = COLUMNS.filter(({ varies, some }) =>
       (!varies || rows.some((row) => varies(row) !== varies(rows[0]))) && (!some || rows.some(some)));
@@ -255,7 +275,7 @@ class ListView {
         type: "button", role: "columnheader", "data-sort": column.name,
         "aria-sort": up ? "ascending" : down ? "descending" : "none", title: "sort",
         click: () => this._set({ sort: down ? column.name : up ? "" : "-" + column.name }),
-      }, column.label, up ? " ▲" : down ? " ▼" : "");
+      }, typeof column.label === "function" ? column.label(store) : column.label, up ? " ▲" : down ? " ▼" : "");
     }));
     this.table.setAttribute("aria-rowcount", this.rows.length + 1);
   }

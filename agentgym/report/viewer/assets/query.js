@@ -10,7 +10,7 @@ const NUMBER_FIELDS = {
   reward: (row) => row.reward, turns: (row) => row.turns, calls: (row) => row.calls,
   malformed: (row) => row.malformed, cost: (row) => row.cost, step: (row) => row.step,
   tokens: (row) => (row.tokensIn === null ? null : row.tokensIn + row.tokensOut),
-  seconds: (row) => row.seconds, sample: (row) => row.sample,
+  seconds: (row) => row.seconds, sample: (row) => row.sample, external: (row) => row.external,
 };
 const FACTS = {
   solved: (row) => row.correct === true,
@@ -23,7 +23,17 @@ const FACTS = {
   cutoff: (row) => row.cutOff,
   repeated: (row) => row.earlier > 0,
   superseded: (row) => row.superseded,
+  "external-solved": (row) => row.externallySolved === true,
+  "external-unsolved": (row) => row.externallySolved === false,
+  "external-unscored": (row) => row.externalName !== null && row.externallySolved === null,
+  disagreed: disagreed,
 };
+const EXTERNAL_FACTS = ["external-solved", "external-unsolved", "external-unscored", "disagreed"];
+
+/** Whether the reward's verdict and the external score say different things about success. */
+function disagreed(row) {
+  return row.externallySolved !== null && row.correct !== null && row.externallySolved !== row.correct;
+}
 const QUOTED = String.raw`"(?:[^"\\]|\\.)*"`; // \" and \\ stand for themselves
 const TERM = new RegExp(`(-?)(?:([^\\s"<>=:]+|${QUOTED})(>=|<=|[:=<>]))?(${QUOTED}|\\S*)`, "suy");
 

@@ -13,6 +13,7 @@ class Store {
     this.byTask = new Map();
     this.latest = new Map();
     this.components = new Set();
+    this.external = false; // whether an external score is known of any
     this.onChange = () => {};
   }
 
@@ -25,6 +26,7 @@ class Store {
       row.fileName = file.name;
       row.step = file.step ?? null;
       for (const name in row.components) this.components.add(name);
+      this.external ||= row.externalName !== null;
       this.rows.push(row);
       this._file(this.byId, row.id, row);
       this._file(this.byTask, JSON.stringify([row.env, row.task]), row);
@@ -51,6 +53,7 @@ class Store {
   clear() {
     this.times += 1;
     this.rows = [];
+    this.external = false;
     this.components.clear();
     for (const map of [this.byId, this.byGroup, this.byTask, this.latest]) map.clear();
   }

@@ -19,11 +19,21 @@ function table(heads, lines, { right = [] } = {}) {
     el("tbody", {}, lines.map((line) => el("tr", {}, line.map((value, k) => cell("td", value, k))))));
 }
 
+/** What an evaluation counts as success; null where there is no evaluation. */
+function externalPanel(row) {
+  if (row.externalName === null) return null;
+  const success = row.externallySolved === null ? "no score: something other than the policy broke" : yesNo(row.externallySolved);
+  return panel("External score",
+    facts([["score", row.external === null ? "none" : num(row.external, 4)], ["success", success], ["by", row.externalName]]),
+    el("p.quiet", {}, "This is what the evaluation counts. The verdict below is the reward's, which policies are trained on."),
+    disagreed(row) ? el("p", {}, el("b.bad", {}, "≠ "), "The two disagree.") : null);
+}
+
 function verdictPanel(row, trace) {
   const { verdict } = trace;
   const components = Object.entries(verdict.components);
   const gates = Object.entries(verdict.gates);
-  return panel("Verdict",
+  return panel(row.externalName === null ? "Verdict" : "Reward's verdict",
     el("p.big", {}, outcomeMark(row), el("b", {}, trace.verdict.reward === null ? "no reward" : num(verdict.reward, 4))),
     facts([
       ["completed", yesNo(verdict.completed)], ["correct", verdict.correct === null ? "nobody can tell" : yesNo(verdict.correct)],
