@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import itertools
-import json
 import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 
 from pydantic import ValidationError
 
-from agentgym.errors import AgentGymError, BudgetStop, ConfigError, RolloutStopped, UnknownTaskError
 from agentgym.redaction import Redactor
-from agentgym.remote.schema import Fault, JobRequest, JobState, MoreEpisodes
-from agentgym.rollout.plan import named_tasks
-from agentgym.rollout.request import EpisodeRequest
+from agentgym.remote.schema import Fault, JobRequest, MoreEpisodes
 from agentgym.serve.access import Caller
 from agentgym.serve.accounts import Accounts, used_up
-from agentgym.serve.allowed import UNKNOWN_HOST
 from agentgym.serve.config import ServiceConfig
 from agentgym.serve.engines import Engines
 from agentgym.serve.faults import ServiceFault
 from agentgym.serve.job import Job
-from agentgym.serve.planning import planned, seeded
+from agentgym.serve.job_checks import JobChecks, check_quota, hash_of
+from agentgym.serve.job_player import JobPlayer
+from agentgym.serve.planning import seeded
 from agentgym.serve.pools import Pools
 from agentgym.serve.store import Store
-from agentgym.serve.store_records import StoredJob, StoreError
+from agentgym.serve.store_records import StoredJob
 from agentgym.serve.storing import storing
 from agentgym.types import in_one_line
 
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
+_MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
 class Jobs:
@@ -66,14 +62,13 @@ class Jobs:
         self._config = config
         self._store = store
         self._engines = engines
-        self._pools = pools
         self._accounts = accounts
         self._clock = clock
         self._redact = Redactor()
+        self._checks = JobChecks(config.allowed, engines, pools, redact=self._redact)
+        self._player = JobPlayer(store, engines, self._checks, redact=self._redact)
         self._jobs: dict[str, Job] = {}
         self._accepting = asyncio.Lock()
-        self._unkept: dict[str, tuple[str, dict[str, str] | None, str]] = {}
-        """How jobs ended for which the disk had no room, by id."""
         self.draining = False
         self.answering = False
         """Whether nobody is kept waiting any more, since the service is about to be gone."""
@@ -113,20 +108,20 @@ class Jobs:
         """
         key = key or spec.idempotency_key
         spec = spec.model_copy(update={"idempotency_key": None})
-        body_hash = _hash(spec)
+        body_hash = hash_of(spec)
         async with self._accepting:  # a job in the store, but not taken up yet, can't be found
             earlier = await self._earlier(caller, key, body_hash)
         if earlier is not None:
             return earlier
         self._check_taking()
-        self._check_quota(caller, jobs=1, episodes=spec.episodes.count)
-        spec = await self._checked(spec, caller)
-        requests = await self._episodes(spec)
+        check_quota(caller, jobs=1, episodes=spec.episodes.count, running=self._running_of(caller))
+        spec = await self._checks.allowed(spec, caller)
+        requests = await self._checks.episodes(spec)
         async with self._accepting:
             earlier = await self._earlier(caller, key, body_hash)  # sent at the same time
             if earlier is not None:
                 return earlier
-            self._check_quota(caller, jobs=1, episodes=len(requests))
+            check_quota(caller, jobs=1, episodes=len(requests), running=self._running_of(caller))
             await self._accounts.check(caller, episodes=len(requests))
             stored = StoredJob(
                 job_id=secrets.token_urlsafe(18),
@@ -152,7 +147,7 @@ class Jobs:
         Raises:
             ServiceFault: If it isn't open, or they are too many, or not the next ones.
         """
-        await self._check_tasks(self.find(caller, job_id).spec, more.requests)
+        await self._checks.tasks(self.find(caller, job_id).spec, more.requests)
         async with self._accepting:
             job = self.find(caller, job_id)
             new = more.requests[max(0, job.requested - more.after) :]
@@ -163,7 +158,7 @@ class Jobs:
                     f"the job has {job.requested} episodes, so the next ones come after "
                     f"{job.requested}, not {more.after}",
                 )
-            self._check_quota(caller, episodes=job.requested + len(new))
+            check_quota(caller, episodes=job.requested + len(new), running=self._running_of(caller))
             await self._accounts.check(caller, episodes=len(new))
             if not job.open and new:
                 raise ServiceFault(
@@ -198,6 +193,9 @@ class Jobs:
     def running(self) -> list[Job]:
         """Everybody's jobs that are not over."""
         return [job for job in self._jobs.values() if job.running]
+
+    def _running_of(self, caller: Caller) -> int:
+        return sum(job.running for job in self.of(caller))
 
     def of(self, caller: Caller) -> list[Job]:
         """A client's jobs, the latest first."""
@@ -246,14 +244,14 @@ class Jobs:
         if finish and job.running:
             job.begin_no_more("finish")
             return
-        await self._end(job, "cancelled", None)
+        await self._player.end(job, "cancelled", None)
 
     async def forget(self, job: Job) -> None:
         """End a job and delete all it has."""
         await self.cancel(job)
         with storing():
             await self._store.do(Store.forget, job.job_id)
-        self._unkept.pop(job.job_id, None)
+        self._player.forget(job.job_id)
         self._jobs.pop(job.job_id, None)
 
     async def drain(self) -> None:
@@ -264,8 +262,6 @@ class Jobs:
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         if tasks:
             await asyncio.wait(tasks)
-
-    # --- checks -------------------------------------------------------------------------------
 
     async def _earlier(self, caller: Caller, key: str | None, body_hash: str) -> Job | None:
         if key is None:
@@ -283,78 +279,7 @@ class Jobs:
                 retry_after_s=self._config.drain_s or 1,
             )
 
-    async def _checked(self, spec: JobRequest, caller: Caller) -> JobRequest:
-        """The job with checked env, parameters and servers."""
-        allowed = self._config.allowed
-        if spec.enough is not None and spec.enough.unfinished == "carry":
-            raise ServiceFault(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "invalid_request",
-                "enough.unfinished: a job has no next run to carry episodes into; cancel it with "
-                "in_flight=finish instead",
-            )
-        env = allowed.env(spec.env)
-        kwargs = await asyncio.to_thread(allowed.env_kwargs, env, spec.env_kwargs)
-        policy = spec.policy
-        if policy.pool is None:
-            endpoints = tuple(await self._pools.checked(policy.endpoints))
-            policy = policy.model_copy(update={"endpoints": endpoints})
-        else:
-            self._pools.named(caller.name, policy.pool)
-        return spec.model_copy(update={"env": env, "env_kwargs": kwargs, "policy": policy})
-
-    async def _episodes(self, spec: JobRequest) -> list[EpisodeRequest]:
-        """The job's episodes, each with its seed."""
-        try:
-            known = await self._engines.task_ids(spec)
-            requests = planned(spec.episodes, known)
-        except (AgentGymError, ValueError, TypeError) as error:
-            raise ServiceFault(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "invalid_request",
-                self._redact.from_text(" ".join(str(error).split())),
-            ) from error
-        if not requests and not spec.open:
-            raise ServiceFault(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "invalid_request",
-                "episodes: say which ones with tasks, first, seeds or requests; or open the job "
-                "with open=true and add them later",
-            )
-        await self._check_tasks(spec, requests)
-        return requests
-
-    async def _check_tasks(self, spec: JobRequest, requests: Sequence[EpisodeRequest]) -> None:
-        wanted = {request.task_id for request in requests if request.task_id is not None}
-        if not wanted:
-            return
-        try:
-            named_tasks(await self._engines.task_ids(spec), sorted(wanted))
-        except UnknownTaskError as error:
-            raise ServiceFault(
-                HTTPStatus.UNPROCESSABLE_ENTITY, "unknown_task", str(error)
-            ) from error
-
-    def _check_quota(self, caller: Caller, *, episodes: int, jobs: int = 0) -> None:
-        quota = caller.quota
-        if episodes > quota.episodes_per_job:
-            raise ServiceFault(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "too_many_episodes",
-                f"a job of yours may have {quota.episodes_per_job} episodes, not {episodes}; make "
-                "several jobs of it",
-            )
-        running = sum(job.running for job in self.of(caller))
-        if running + jobs > quota.open_jobs:
-            raise ServiceFault(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too_many_jobs",
-                f"you have {running} jobs running and may have {quota.open_jobs}; wait for one to "
-                "end, or cancel one",
-                retry_after_s=10,
-            )
-
-    # --- playing ------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------
 
     async def _take_up(self, stored: StoredJob, *, checked: bool = False) -> None:
         """Have a stored job in memory, and play it if it isn't over.
@@ -379,83 +304,7 @@ class Jobs:
         )
         self._jobs[job.job_id] = job
         if job.running:
-            job.task = asyncio.create_task(
-                self._play(job, checked=checked), name=f"job {job.job_id}"
-            )
-
-    async def _play(self, job: Job, *, checked: bool) -> None:
-        """Play a job to its end, whatever that is."""
-        ending: tuple[JobState, Fault | None] = ("finished", None)
-        try:
-            if not checked:
-                await self._still_allowed(job)
-            async with self._engines.engine(job.caller, job.spec) as engine:
-                if not await job.play(engine):
-                    return
-            if job.ending == "finish":
-                ending = ("cancelled", None)
-        except BudgetStop as stop:
-            ending = ("failed", self._fault("budget_stop", stop))
-        except RolloutStopped as error:
-            ending = ("failed", self._fault("rollout_stopped", error))
-        except ServiceFault as fault:
-            ending = ("failed", Fault(code=fault.code, message=fault.message))
-        except (ConfigError, StoreError) as error:
-            code = "config" if isinstance(error, ConfigError) else "storage"
-            ending = ("failed", self._fault(code, error))
-        except AgentGymError as error:
-            ending = ("failed", self._fault("engine", error))
-        except Exception as error:
-            logger.exception("job %s failed", job.job_id)
-            ending = ("failed", self._fault("internal", error))
-        async with job.closing:
-            await self._ended(job, *ending)
-
-    async def _still_allowed(self, job: Job) -> None:
-        """Check a job that an earlier process accepted; a lookup that fails now is made again."""
-        for attempt in itertools.count():
-            try:
-                await self._checked(job.spec, job.caller)
-                return
-            except ServiceFault as fault:
-                if fault.code != UNKNOWN_HOST:
-                    raise
-                logger.warning("job %s waits: %s", job.job_id, fault.message)
-            await asyncio.sleep(min(2**attempt, _LONGEST_PAUSE_S))
-
-    def _fault(self, code: str, error: Exception) -> Fault:
-        text = " ".join(str(error).split()) or type(error).__name__
-        return Fault(code=code, message=self._redact.from_text(text)[:_LONGEST_MESSAGE])
-
-    async def _end(self, job: Job, state: JobState, error: Fault | None) -> None:
-        """Stop a job's episodes, and note why."""
-        async with job.closing:
-            if not job.running:
-                return
-            if job.task is not None and not job.task.done():
-                job.task.cancel()
-                await asyncio.wait([job.task])
-            await self._ended(job, state, error)
-
-    async def _ended(self, job: Job, state: JobState, error: Fault | None) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        ending = (state, error.model_dump() if error is not None else None, now)
-        try:
-            await self._store.do(Store.end, job.job_id, *ending)
-        except StoreError as fault:
-            logger.warning("can't keep yet that job %s is %s: %s", job.job_id, state, fault)
-            self._unkept[job.job_id] = ending
-        job.finished_at = now
-        job.state, job.error, job.open = state, error, False
-        job.touch()
-        job.changed()
-
-    async def _keep_endings(self) -> None:
-        """Keep which jobs are over, where the disk was full; or a restart would go on with them."""
-        for job_id, ending in list(self._unkept.items()):
-            with contextlib.suppress(StoreError):
-                await self._store.do(Store.end, job_id, *ending)
-                self._unkept.pop(job_id, None)
+            self._player.begin(job, checked=checked)
 
     async def _look_after_all(self) -> None:
         """End jobs of which nobody asks and of clients whose quota is used up; forget old ones."""
@@ -468,21 +317,23 @@ class Jobs:
 
     async def look_after_all(self) -> None:
         """One round of it."""
-        await self._keep_endings()
+        await self._player.keep_endings()
         keeping = self._config.keeping
         over_quota: dict[str, str | None] = {}
         for job in list(self._jobs.values()):
             name = job.caller.name
             if job.running and job.unseen_s > job.lease_s:
                 message = f"nobody asked for its traces for {job.lease_s:g} s"
-                await self._end(job, "expired", Fault(code="lease_expired", message=message))
+                await self._player.end(job, "expired", Fault(code="lease_expired", message=message))
             elif job.running:
                 if name not in over_quota:
                     spent = await self._accounts.spent(job.caller)
                     over_quota[name] = used_up(job.caller, spent, 0)
                 if (quota := over_quota[name]) is not None:
                     message = f"your quota of {quota} a day is used up"
-                    await self._end(job, "failed", Fault(code="quota_used_up", message=message))
+                    await self._player.end(
+                        job, "failed", Fault(code="quota_used_up", message=message)
+                    )
             elif job.unseen_s > keeping.ended_job_s:
                 await self.forget(job)
         for job in self._too_many():
@@ -508,14 +359,3 @@ class Jobs:
                     len(jobs) - most,
                 )
         return surplus
-
-
-def _hash(spec: JobRequest) -> str:
-    """What tells a job from another one, in whatever order its fields were sent."""
-    fields = spec.model_dump(mode="json")
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-_MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
-_LONGEST_MESSAGE = 2000
-_LONGEST_PAUSE_S = 30.0

@@ -131,7 +131,7 @@ async def test_job_waits_for_names_that_can_not_be_looked_up_after_a_restart(
         return addresses_of(host) if len(looked_up) > 12 else []
 
     monkeypatch.setattr("agentgym.serve.allowed.addresses_of", nowhere_at_first)
-    monkeypatch.setattr("agentgym.serve.jobs._LONGEST_PAUSE_S", 0)
+    monkeypatch.setattr("agentgym.serve.job_player._LONGEST_PAUSE_S", 0)
     async with serving(config) as server, Client(server.url) as client:
         traces, page = await client.until_over(job_id)
         assert (len(traces), page["state"]) == (3, "finished")
