@@ -55,17 +55,7 @@ class ColocatedPolicy:
         )
         client.weight_version = self._version
         self._clients.add(client)
-        return Engine(
-            settings.env_id,
-            client=client,
-            sampling=settings.sampling,
-            env_kwargs=settings.env_kwargs,
-            limits=settings.limits,
-            writer=settings.writer,
-            progress=settings.progress,
-            policy_name=settings.policy_name,
-            ledger=settings.ledger,
-        )
+        return settings.engine(client)
 
     def after_sync(self, version: str) -> None:
         """Reset the prefix cache, and see that it was.

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentgym.train.algorithms import Algorithm
 from agentgym.train.files import MODEL_FOLDER
-from agentgym.train.objective import here_only
+from agentgym.train.gathering import gather_of
 
 
 def leave_one_out_factors(rewards: Sequence[float | None], group_size: int) -> list[float]:
@@ -89,7 +89,6 @@ def trainer_class(algorithm: Algorithm | None) -> Any:
 @functools.cache
 def _trainer_class(*, leave_one_out: bool) -> Any:
     import torch
-    from accelerate.utils import gather_object
     from trl import GRPOTrainer
     from trl.trainer.utils import get_config_model_id
 
@@ -115,8 +114,7 @@ def _trainer_class(*, leave_one_out: bool) -> Any:
             return batch
 
         def _leave_one_out(self, batch: dict[str, Any], rewards: list[float | None]) -> None:
-            several = self.accelerator.num_processes > 1
-            everywhere = (gather_object if several else here_only)(rewards)
+            everywhere = gather_of(self.accelerator)(rewards)
             factors = leave_one_out_factors(everywhere, self.num_generations)
             first = self.accelerator.process_index * len(rewards)
             here = torch.tensor(

@@ -25,6 +25,7 @@ from agentgym.trace import Trace
 from agentgym.train.config import TrainConfig
 from agentgym.train.evaluation import Evaluation, evaluate
 from agentgym.train.files import EVALUATIONS_FILE
+from agentgym.train.gathering import gather_of
 from agentgym.train.monitors.history import OURS
 from agentgym.train.monitors.scores import HeldOutScore, gain, read_scores
 
@@ -191,10 +192,7 @@ class HeldOut(TrainerCallback):
                 max_episode_tokens=config.sampling.max_episode_tokens,
                 traces=traces_file,
             )
-        if processes > 1:
-            from accelerate.utils import gather_object
-
-            traces = gather_object(traces)
+        traces = gather_of(accelerator)(traces)
         return score_of(traces, step=step, seconds=time.perf_counter() - started)
 
     def _keep(self, score: HeldOutScore, state: Any) -> HeldOutScore:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.trace import Trace
+from agentgym.train.gathering import Gather, here_only
 from agentgym.train.rows import TrainingRow, training_row
 
 T = TypeVar("T")
@@ -37,14 +38,6 @@ TRUNCATED: Mapping[CutBy, TruncatedAs] = {
 
 LARGEST = 3.4e38
 """Rewards beyond are infinite in the trainer's float32."""
-
-Gather: TypeAlias = Callable[[list[Any]], list[Any]]
-"""The lists of all processes, joined in the order of their ranks; the same on each."""
-
-
-def here_only(items: list[Any]) -> list[Any]:
-    """The `Gather` of a run of one process."""
-    return items
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agentgym.client import SamplingParams
-from agentgym.rollout import EpisodeRequest, Ledger, Limits, Progress
+from agentgym.client import ModelClient, SamplingParams
+from agentgym.rollout import Engine, EpisodeRequest, Ledger, Limits, Progress
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceSink
@@ -48,6 +48,20 @@ class EngineSettings:
     """Whether requests carry the seeds that make sampling repeatable."""
     ledger: Ledger | None = None
     """What episodes are paid from; None where nobody minds."""
+
+    def engine(self, client: ModelClient) -> Engine:
+        """An engine of this process that plays with a client's policy."""
+        return Engine(
+            self.env_id,
+            client=client,
+            sampling=self.sampling,
+            env_kwargs=self.env_kwargs,
+            limits=self.limits,
+            writer=self.writer,
+            progress=self.progress,
+            policy_name=self.policy_name,
+            ledger=self.ledger,
+        )
 
 
 @dataclass(frozen=True)

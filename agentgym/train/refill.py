@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from agentgym.errors import TrainingError
 from agentgym.rollout import derived_seed
 from agentgym.train.advantages import informative
-from agentgym.train.objective import Gather, Settled, here_only, rewards_by_group
+from agentgym.train.gathering import Gather, here_only
+from agentgym.train.objective import Settled, rewards_by_group
 
 Replay = Callable[[Sequence[tuple[int, str]], int], Sequence[Settled]]
 """Plays one episode per pair of row and task; the second argument counts the rounds from 1."""

@@ -25,16 +25,15 @@ from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.train.advantages import informative
 from agentgym.train.batch import BatchListener, PlayedBatch
+from agentgym.train.gathering import gather_of
 from agentgym.train.invariant import require_live_weights
 from agentgym.train.metrics import batch_metrics
 from agentgym.train.objective import (
     TRUNCATED,
     CutBy,
-    Gather,
     Objective,
     Settled,
     TruncatedAs,
-    here_only,
     masked_shares,
     rewards_by_group,
     without_lone,
@@ -191,7 +190,7 @@ class Rollout:
         seconds = time.perf_counter() - started
         kept = self._without_stale(kept)
         played = [*kept, *left_out]
-        gather = _gather(trainer)
+        gather = gather_of(trainer.accelerator)
         if training:
             groups = rewards_by_group(((s.trace.group, s.reward) for s in played), gather)
             played = without_lone(played, groups)
@@ -301,7 +300,7 @@ class Rollout:
         self, played: Sequence[Settled], prompts: Sequence[str], trainer: Any
     ) -> tuple[list[Settled], list[Settled], dict[str, float]]:
         """Further tasks in the place of groups without signal; see `agentgym.train.refill`."""
-        gather = _gather(trainer)
+        gather = gather_of(trainer.accelerator)
         first_row = trainer.accelerator.process_index * len(prompts)
         rows = range(first_row, first_row + len(prompts))
         done = refill(
@@ -399,16 +398,6 @@ class Rollout:
             self._engine = None
         if self._source is not None:
             self._source.close()
-
-
-def _gather(trainer: Any) -> Gather:
-    """How the processes of a run learn each other's rewards."""
-    if trainer.accelerator.num_processes == 1:
-        return here_only
-    from accelerate.utils import gather_object
-
-    gather: Gather = gather_object
-    return gather
 
 
 def episode_reward(

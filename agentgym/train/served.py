@@ -14,14 +14,15 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from agentgym.client import Endpoint, SamplingParams, TokenPath
 from agentgym.clients.replicas import name_of
 from agentgym.errors import EndpointError, TrainingError
-from agentgym.rollout import Engine, Limits
+from agentgym.rollout import Limits
 from agentgym.rollout.blocking import run_to_completion
 from agentgym.tokens.codec import ChatCodec
+from agentgym.train.gathering import on_first
 from agentgym.train.policy_endpoints import (
     IN_FLIGHT,
     check_same_tokenizer,
@@ -37,8 +38,6 @@ from agentgym.train.sync.admin import ServerFault, root_of
 from agentgym.train.sync.info import ServerInfo
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class ServedPolicy:
@@ -170,7 +169,7 @@ class ServedPolicy:
         self._version = str(step)
         if not self._accelerator.is_main_process:
             self.sync.take_part(weights)
-        report = self._on_first(lambda: self.sync.push(weights, version=name))
+        report = on_first(self._accelerator, lambda: self.sync.push(weights, version=name))
         self.reports.append(report)
         if not self._accelerator.is_main_process:  # the first one's was told meanwhile
             for endpoint in self.endpoints:
@@ -225,17 +224,7 @@ class ServedPolicy:
         )
         if self.service is not None:
             return ServiceRollouts(self.service, self, settings, path)
-        return Engine(
-            settings.env_id,
-            client=self._client(path, seeded=settings.seeded),
-            sampling=settings.sampling,
-            env_kwargs=settings.env_kwargs,
-            limits=settings.limits,
-            writer=settings.writer,
-            progress=settings.progress,
-            policy_name=settings.policy_name,
-            ledger=settings.ledger,
-        )
+        return settings.engine(self._client(path, seeded=settings.seeded))
 
     def asked_in_ids(self, path: TokenPath, *, seeded: bool) -> list[Endpoint]:
         """The servers that have the last weights, as endpoints for a service."""
@@ -289,7 +278,7 @@ class ServedPolicy:
 
     def stale(self) -> Mapping[str, str]:
         """Servers that came back with other weights since the last sync."""
-        found = self._on_first(self.sync.stale)
+        found = on_first(self._accelerator, self.sync.stale)
         stale = {}
         for endpoint in self.endpoints:
             why = found.get(root_of(endpoint))
@@ -366,26 +355,3 @@ class ServedPolicy:
             )
             for endpoint in endpoints
         ]
-
-    def _on_first(self, do: Callable[[], T]) -> T:
-        """What comes of something that only the first process does; its errors are everybody's.
-
-        Any error, or the others would wait for an answer that never comes.
-        """
-        outcome: list[Any] = [None, None]
-        if self._accelerator.is_main_process:
-            try:
-                outcome[0] = do()
-            except Exception as error:
-                outcome[1] = error
-        if self._accelerator.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
-
-            told = [outcome[0], outcome[1] and (str(outcome[1]) or type(outcome[1]).__name__)]
-            broadcast_object_list(told, from_process=0)
-            if not self._accelerator.is_main_process:
-                outcome = [told[0], told[1] and TrainingError(told[1])]
-        if outcome[1] is not None:
-            raise outcome[1]
-        done: T = outcome[0]
-        return done

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
-from agentgym.train.objective import Gather
+from agentgym.train.gathering import Gather
 from agentgym.train.rows import TrainingRow
 
 
