@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym.client import Completion, Endpoint, SamplingParams
+from agentgym.client import Completion, Endpoint, SamplingParams, public_url
 from agentgym.clients.prompts import Prompts
 from agentgym.clients.question import Question
 from agentgym.clients.reasoning import KeptReasoning
 from agentgym.clients.reply import read_reply, read_usage
 from agentgym.clients.transport import Transport
 from agentgym.clients.wire import check_answered, request_body
+from agentgym.tokens.calls.reading import TAG
 from agentgym.types import Message, ToolSpec, Usage
+
+logger = logging.getLogger(__name__)
 
 HELLO: Message = {"role": "user", "content": "Hi"}
 
@@ -29,6 +33,8 @@ class ChatWire:
 
     def __init__(self, endpoint: Endpoint, before: ChatWire | None = None) -> None:
         self._model = endpoint.model
+        self._where = public_url(endpoint.base_url)
+        self._told_of_tags = False
         self._dialect = endpoint.dialect
         self._reasoning: KeptReasoning = KeptReasoning(
             self._dialect, before._reasoning if before is not None else None
@@ -72,7 +78,24 @@ class ChatWire:
 
     def read(self, reply: Any, sent: Mapping[str, Any], question: Question) -> Completion:
         """Read a reply."""
-        return read_reply(reply, sent)
+        completion = read_reply(reply, sent)
+        if "tools" in sent and not self._told_of_tags:
+            self._tell_of_tags(completion.message)
+        return completion
+
+    def _tell_of_tags(self, message: Message) -> None:
+        """Warn, once, of calls that the server left in the text, where they pass for an answer."""
+        tag = None if message.get("tool_calls") else TAG.search(str(message.get("content") or ""))
+        if tag is not None:
+            self._told_of_tags = True
+            logger.warning(
+                "%s (model %r) leaves tool calls in the text (%r), where they call nothing: start "
+                "vLLM with --enable-auto-tool-choice and the --tool-call-parser of that model, or "
+                "ask it in ids (the endpoint's tokens)",
+                self._where,
+                self._model,
+                tag.group(),
+            )
 
     def usage_of_part(self, question: Question, message: Message) -> Usage:
         """Tokens of an answer that broke off; estimated."""

@@ -561,11 +561,25 @@ async def test_nobody_there_is_one_line(make_client):
 
 
 async def test_server_without_tool_parser_says_what_to_do(server, make_client):
+    """G08."""
     text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
     server.replies = [(400, {"error": {"message": text}})]
     with pytest.raises(EndpointError, match="--tool-calls text"):
         await make_client().preflight([TOOL])
     assert server.requests[0]["tools"] == [TOOL]
+
+
+async def test_calls_that_the_server_left_in_the_text_are_told_once(server, make_client, reply,
+                                                                    caplog):  # fmt: skip
+    """G08: a server with the wrong parser, or none."""
+    server.replies = [reply('I look. <tool_call>{"name": "f", "arguments": {}}</tool_call>')]
+    client = make_client()
+    await client.preflight()
+    assert not caplog.records  # nobody offered tools
+    await client.preflight([TOOL])
+    await client.preflight([TOOL])
+    (record,) = caplog.records
+    assert "--enable-auto-tool-choice and the --tool-call-parser" in record.message
 
 
 # --- keys -------------------------------------------------------------------------------------
