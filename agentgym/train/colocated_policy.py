@@ -64,7 +64,10 @@ class ColocatedPolicy:
         in use. Old blocks would be reused under the new weights.
         """
         if self._llm.reset_prefix_cache() is False:
-            raise TrainingError("vLLM could not reset its prefix cache after the weight sync")
+            raise TrainingError(
+                "vLLM could not reset its prefix cache after the weight sync, since a request is "
+                "still running: let nobody but the rollouts ask the trainer's engine"
+            )
         self._version = version
         for client in self._clients:
             client.weight_version = version

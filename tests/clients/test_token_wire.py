@@ -187,6 +187,7 @@ async def test_server_with_another_tokenizer_is_refused_at_the_start(server, mak
 
 
 async def test_server_that_reads_ids_otherwise_is_refused_at_the_start(server, make_client):
+    """G11: ids that lack what the text has."""
     server.script = [{"text": "something else"}]
     with pytest.raises(EndpointError, match="reads its ids as 'something else', the tokenizer"):
         await make_client().preflight(TOOLS)

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  # a reply is read best in one line
-"""What models really write: read where it is certain, counted where it isn't the format."""
+"""What models really write: read where it is certain, counted where it isn't the format (G07)."""
 
 from __future__ import annotations
 

@@ -87,6 +87,7 @@ def test_nonfinite_logprobs_are_counted_also_where_the_row_is_masked(lost: int) 
     ],
 )
 def test_row_that_would_be_wrong_becomes_an_empty_one_with_its_reason(turns: Any) -> None:
+    """G11: counted in `masked/rows`."""
     row = training_row(trace_of(*turns), filler_id=9)
     assert row.fault is not None
     assert (row.completion_ids, row.env_mask) == ([9], [0])

@@ -10,9 +10,10 @@ import pytest
 import tiny_policy
 
 from agentgym.client import ModelClient, SamplingParams
-from agentgym.errors import ContextOverflow, EndpointError
+from agentgym.errors import ContextOverflow, EndpointError, TrainingError
 from agentgym.tokens.codec import ChatCodec
 from agentgym.train.colocated import ColocatedClient
+from agentgym.train.colocated_policy import ColocatedPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -177,3 +178,15 @@ async def test_conversation_that_does_not_continue_its_session_is_refused() -> N
     await client.complete(OPENING, [], SamplingParams(), session="s")
     with pytest.raises(EndpointError, match="must continue"):
         await client.complete(OPENING, [], SamplingParams(), session="s")
+
+
+def test_cache_that_was_not_reset_after_a_sync_ends_the_run() -> None:
+    """G02: vLLM answers False while a block is in use, and TRL doesn't look."""
+    answers = [None, True, False]
+    engine = SimpleNamespace(llm_engine=None, reset_prefix_cache=lambda: answers.pop(0))
+    policy = ColocatedPolicy(engine)
+    policy.after_sync("1")
+    policy.after_sync("2")
+    with pytest.raises(TrainingError, match="could not reset its prefix cache .* still running"):
+        policy.after_sync("3")
+    assert policy._version == "2"

@@ -82,6 +82,7 @@ def test_a_sync_pauses_loads_resets_names_and_goes_on_in_this_order(tmp_path):
 
 
 def test_a_prompt_that_was_cached_is_computed_anew_under_the_new_weights(tmp_path):
+    """G01."""
     with AdminServer() as server:
         sync = folder_sync(tmp_path, [server])
         client = BalancedClient([server.endpoint])
@@ -143,6 +144,7 @@ def test_a_reset_that_did_not_happen_is_asked_for_again(tmp_path, refusals):
 def test_a_reset_that_never_happens_ends_the_run_if_there_is_no_other_server(
     tmp_path, body, monkeypatch
 ):
+    """G02."""
     monkeypatch.setattr(fleet, "_RESET_S", 0.0)
     with AdminServer() as server:
         sync = folder_sync(tmp_path, [server])
