@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.cli._folder import RunFolder
 from agentgym.cli._inputs import checked, fresh_folder, key_values, make_folder
 from agentgym.cli._interrupts import Interrupts
-from agentgym.cli._limits import read_limits, read_retry
+from agentgym.cli._limits import larger_budget, read_limits, read_retry
 from agentgym.client import SamplingParams
 from agentgym.errors import BudgetStop, ConfigError
 from agentgym.roles import Roles
@@ -71,9 +71,10 @@ class EvaluationCommand:
         self._say_what_is_missing(evaluation)
         try:
             self._play(evaluation)
-        except BudgetStop:
+        except BudgetStop as stop:
             self._finish(evaluation)
-            raise
+            how = f"the same command plays the rest with --out {self._out}"
+            raise BudgetStop(f"{stop}; {how} {larger_budget(stop.status)}", stop.status) from stop
         return self._finish(evaluation)
 
     def _play(self, evaluation: Evaluation) -> None:

@@ -11,7 +11,7 @@ from agentgym.cli._inputs import checked, key_values
 from agentgym.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from agentgym.rollout import Enough, Limits, Retry, RunBudget
+    from agentgym.rollout import BudgetStatus, Enough, Limits, Retry, RunBudget
     from agentgym.traces.jsonl import Entry
 
 _CLASSES = ("env", "simulator", "infra", "judge")
@@ -117,6 +117,20 @@ def read_budget_flags(args: argparse.Namespace) -> RunBudget | None:
     if not values and not roles:
         return None
     return read_budget({**values, "roles": roles})
+
+
+def larger_budget(status: BudgetStatus) -> str:
+    """Which option to raise so that the rest is played, and to what, as far as anybody knows."""
+    from agentgym.rollout.budget import amount_text
+
+    cap = status.struck
+    flag = f"a --budget-{cap.unit} {'' if cap.role is None else f'{cap.role}='}above "
+    limit = amount_text(cap.limit, cap.unit).removesuffix(" tokens")
+    left = len(status.cut) + len(status.not_run)
+    if status.expected is None or status.not_run_unknown:
+        return f"and {flag}{limit}"
+    whole = amount_text(cap.spent + left * status.expected, cap.unit).removesuffix(" tokens")
+    return f"and {flag}{limit} (about {whole} for all of them)"
 
 
 def _amount(text: str, unit: str) -> float:

@@ -15,7 +15,13 @@ from agentgym.cli._endpoints import RunEndpoints
 from agentgym.cli._folder import RunFolder
 from agentgym.cli._inputs import checked, fresh_folder, key_values
 from agentgym.cli._interrupts import Interrupts
-from agentgym.cli._limits import read_enough, read_limits, read_retry, still_needed
+from agentgym.cli._limits import (
+    larger_budget,
+    read_enough,
+    read_limits,
+    read_retry,
+    still_needed,
+)
 from agentgym.cli._play import Play
 from agentgym.cli._watching import stuck_after_s
 from agentgym.client import ModelClient, SamplingParams, public_url
@@ -133,9 +139,10 @@ class RolloutCommand:
             missing = True
         except BudgetStop as stop:
             done = stop.status.done + self._done_before
-            status = stop.status.model_copy(update={"done": done})
+            before = self._done_before if self._args.resume else None
+            status = stop.status.model_copy(update={"done": done, "before": before})
             self._report(stop=status)
-            how = self._how_to_go_on("and a larger budget")
+            how = self._how_to_go_on(larger_budget(status))
             raise BudgetStop(f"{status}{how}", status) from stop
         except RolloutStopped as error:
             self._report_what_there_is()

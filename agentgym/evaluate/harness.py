@@ -29,7 +29,7 @@ from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk, usage_in
 from agentgym.evaluate.result import EvaluationResult, read_result, write_result
 from agentgym.evaluate.setting import EvaluationSetting, code_version
 from agentgym.roles import Roles
-from agentgym.rollout import Engine, Ledger, Limits, Progress, Retry, Stages
+from agentgym.rollout import BudgetStatus, Engine, Ledger, Limits, Progress, Retry, Stages
 from agentgym.rollout.journal import Journal
 from agentgym.rollout.policies import named_policy
 from agentgym.rollout.progress import progress_for
@@ -174,7 +174,34 @@ class Evaluation:
         """
         with alone_in(self.out / TRACES):
             self._missing = self._look()  # what was there before may be played by now
-            await self._play_missing()
+            try:
+                await self._play_missing()
+            except BudgetStop as stop:
+                status = self._status_of_all(stop.status, sum(self.missing().values()))
+                raise BudgetStop(str(status), status) from stop
+
+    def _status_of_all(self, status: BudgetStatus, before: int) -> BudgetStatus:
+        """How the evaluation stands: an engine knows one column, and this part of the run only.
+
+        Args:
+            status: The engine's, with its column's name before each of its episodes.
+            before: Episodes that were missing when this part began.
+        """
+        planned = len(self._columns) * self.samples * len(self.setting.tasks)
+        missing = [
+            f"{column}: {request.name(request.seed or 0)}"
+            for column, requests in self._look().items()
+            for request in requests
+        ]
+        cut = set(status.cut)
+        return status.model_copy(
+            update={
+                "done": planned - len(missing),
+                "before": planned - before or None,
+                "cut": tuple(name for name in missing if name in cut),
+                "not_run": tuple(name for name in missing if name not in cut),
+            }
+        )
 
     async def _play_missing(self) -> None:
         todo = [column for column in self._columns if self._missing[column.spec.name]]
@@ -250,8 +277,10 @@ class Evaluation:
                 async with engine:
                     async for _ in engine.run(self._missing[spec.name]):
                         pass
-            except BudgetStop:
-                raise
+            except BudgetStop as stop:
+                cut = tuple(f"{spec.name}: {episode}" for episode in stop.status.cut)
+                status = stop.status.model_copy(update={"cut": cut})
+                raise BudgetStop(str(status), status) from stop
             except RolloutStopped as error:
                 self.stopped[spec.name] = str(error)
             finally:

@@ -117,6 +117,8 @@ class BudgetStatus(Record):
     """The last request that could not be paid for any more, if there was one."""
     done: int
     """Episodes of the run that are over."""
+    before: int | None = None
+    """Those of them that earlier parts of the run had played; None where there was none."""
     cut: tuple[str, ...] = ()
     """Episodes in flight of which a request could no longer be paid, as `task@seed.sample`; their
     traces are masked, and `--resume` plays them again."""
@@ -126,17 +128,29 @@ class BudgetStatus(Record):
     """Whether there were more, of which nobody knows how many: requests from an iterator."""
 
     def __str__(self) -> str:
-        more = " or more" if self.not_run_unknown else ""
-        parts = [f"{self.done} episodes are done"]
-        parts += [f"{len(self.cut)} were cut off"] if self.cut else []
-        parts += [f"{len(self.not_run)}{more} were not run"]
         why = ""
         if self.refusal is not None:
             why = f", and {self.refusal}"
         elif self.expected is not None:
             expected = amount_text(self.expected, self.struck.unit)
             why = f", and an episode takes {expected} on average"
-        return f"stopped by the budget: {self.struck} are spent{why}; {', '.join(parts)}"
+        return f"stopped by the budget: {self.struck} are spent{why}; {self._episodes()}"
+
+    def _episodes(self) -> str:
+        """What there is, and what is left."""
+        more = " or more" if self.not_run_unknown else ""
+        cut = f"{len(self.cut)} were cut off" if self.cut else ""
+        if self.before is not None:
+            left = len(self.cut) + len(self.not_run)
+            new = self.done - self.before or "none"
+            return (
+                f"{self.done} of {self.done + left}{more} episodes are there ({new} of them new), "
+                f"{left}{more} are left" + (f" ({cut})" if cut else "")
+            )
+        done = f"{self.done} episodes are done"
+        if not (self.done or self.cut):
+            done = "no episode was begun"
+        return ", ".join([done, *([cut] if cut else []), f"{len(self.not_run)}{more} were not run"])
 
 
 def amount_text(amount: float, unit: Unit) -> str:

@@ -80,7 +80,7 @@ def test_a_budget_for_seven_of_twenty_episodes(run):
     assert stop["struck"]["limit"] == pytest.approx(budget)
     assert stop["struck"]["spent"] == pytest.approx(7 * run.cost)
     assert f"stopped by the budget: ${7 * run.cost:.4f} of ${budget:.4f} are spent" in err
-    assert "--out x --resume and a larger budget" in err
+    assert f"--out x --resume and a --budget-usd above ${budget:.4f} (about $" in err
     assert "13 episodes, for the budget" in out
 
 
@@ -91,7 +91,12 @@ def test_a_larger_budget_goes_on_where_the_smaller_one_ended(run):
     assert summary["n_scored"] == 12  # what the first part spent is spent
     stop = summary["budget_stop"]
     assert (stop["done"], len(stop["not_run"])) == (12, 8)  # of the run, and not of this command
-    assert "12 episodes are done, 8 were not run" in err
+    assert "12 of 20 episodes are there (5 of them new), 8 are left; the same command" in err
+    assert f"and a --budget-usd above ${12.6 * run.cost:.4f} (about $" in err
+    code, _, err, summary = run("--resume", "--budget-usd", 12.6 * run.cost)
+    assert code == EXIT_BUDGET
+    assert "12 of 20 episodes are there (none of them new), 8 are left" in err
+    assert (summary["budget_stop"]["before"], summary["budget_stop"]["done"]) == (12, 12)
     code, _, _, summary = run("--resume", "--budget-usd", 100 * run.cost)
     assert code == 0
     assert (summary["n_scored"], summary["budget_stop"]) == (20, None)

@@ -267,17 +267,27 @@ def test_a_budget_is_for_all_columns_and_goes_on_counting(
     columns = [model_column(f"{n}=m@http://127.0.0.1:1/v1", sampling=SamplingParams())
                for n in ("one", "two")]  # fmt: skip
     monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
-    calls = []
+    calls: list[int] = []
+    told = []
     for _ in range(3):
         evaluation = Evaluation(setting(), columns, out=tmp_path, limits=limits)
         client = _Refusing(set(), tokens=30)
         monkeypatch.setattr(evaluation, "_client", lambda spec, client=client: client)
-        with pytest.raises(BudgetStop):
+        with pytest.raises(BudgetStop) as stop:
             evaluate(evaluation)
         calls.append(client.calls)
+        told.append((stop.value.status, str(stop.value)))
     rows = [a for column in evaluation.result().columns for a in column.attempts]
     assert 1 <= len(rows) < 10
     assert calls[0] > calls[1] >= calls[2] == 0, calls
+    # Of all columns, and of earlier parts, too: an engine knows its own column and this part only.
+    status, text = told[-1]
+    planned = 2 * len(evaluation.setting.tasks)
+    assert (status.done, status.before) == (len(rows), len(rows))
+    assert len(status.cut) + len(status.not_run) == planned - len(rows)
+    left = f"{planned - len(rows)} are left"
+    assert f"{len(rows)} of {planned} episodes are there (none of them new), {left}" in text
+    assert told[0][0].before is None
 
 
 def test_a_price_that_the_budget_needs_is_missed_before_any_column_is_asked(
