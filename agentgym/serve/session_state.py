@@ -9,41 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from agentgym.deadline import Deadline
-from agentgym.errors import (
-    ActionError,
-    ConfigError,
-    SimulatorError,
-    UnknownTaskError,
-)
 from agentgym.remote.session_schema import (
     CutEpisode,
     EpisodeStart,
     ResetEpisode,
     SessionState,
     SessionView,
-    Spaces,
     TakeTurn,
     TurnResult,
 )
-from agentgym.rollout.failure import Failure, is_ours, text_of
-from agentgym.rollout.request import fresh_seed
 from agentgym.rollout.source import EnvSource
 from agentgym.serve.faults import ServiceFault
-from agentgym.serve.session_env import Happened, SessionEnv
+from agentgym.serve.session_env import SessionEnv
 from agentgym.serve.session_episode import PlayedEpisode, fingerprint
 from agentgym.serve.session_limits import SessionLimits
+from agentgym.serve.session_player import SessionPlayer
 from agentgym.serve.session_thread import SessionThread
 from agentgym.serve.session_view import json_bytes
 from agentgym.serve.session_work import Key, SharedWork
 from agentgym.trace import Trace
-from agentgym.types import FailureClass
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,8 +74,6 @@ class Session:
         """The client's own name for it."""
         self.made_by: tuple[str, str] = (env_id, "")
         """Env and parameters, as asked for."""
-        self._find_source = source
-        self._source: EnvSource | None = None
         self._limits = limits
         self._clock = clock
         self._admit = admit
@@ -94,9 +81,7 @@ class Session:
         self._on_stuck = on_stuck
         self._used = clock()
         self._created_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._env: SessionEnv | None = None
-        self._drawn = False
-        self._spaces: Spaces | None = None
+        self._player = SessionPlayer(env_id, source, limits, on_stuck=on_stuck)
         self._episode: PlayedEpisode | None = None
         self._number = 0
         self._reset_by: Key = ()
@@ -131,7 +116,7 @@ class Session:
     @property
     def env(self) -> SessionEnv | None:
         """The environment; None while there is none."""
-        return self._env
+        return self._player.env
 
     def touch(self) -> float:
         """Take a sign of life, and say how many seconds there are until the next one is due."""
@@ -152,8 +137,8 @@ class Session:
             busy=self.busy,
             episode=self._number,
             turn=0 if self._episode is None else self._episode.turn,
-            tools=() if self._env is None or brief else tuple(self._env.tools),
-            spaces=self._spaces,
+            tools=() if self.env is None or brief else tuple(self.env.tools),
+            spaces=self._player.spaces,
             messages=() if episode is None else tuple(episode.messages),
             last=None if episode is None else episode.last,
             started=episode.started if episode is not None else None,
@@ -167,9 +152,10 @@ class Session:
         Raises:
             ServiceFault: If there is none.
         """
-        if self._episode is None or self._source is None:
+        source = self._player.source
+        if self._episode is None or source is None:
             raise _reset_needed()
-        return self._episode.trace(self._source.spec_json, self.session_id)
+        return self._episode.trace(source.spec_json, self.session_id)
 
     # --- playing ------------------------------------------------------------------------------
 
@@ -179,8 +165,8 @@ class Session:
         Raises:
             ServiceFault: If it can't be made.
         """
-        if self._env is None:
-            await self._once(("make",), self._make)
+        if self.env is None:
+            await self._once(("make",), self._player.make)
 
     async def reset(self, ask: ResetEpisode) -> EpisodeStart:
         """Start an episode.
@@ -225,7 +211,7 @@ class Session:
             if episode.kept_bytes + size > (most := self._limits.max_episode_bytes):
                 text = f"the actions of an episode may have {most} bytes as JSON; truncate it"
                 raise ServiceFault(413, "episode_too_large", text)
-        return await self._once(key, lambda: self._step(episode, ask.action))
+        return await self._once(key, lambda: self._player.step(episode, ask.action))
 
     async def act(self, action: Any) -> TurnResult:
         """Take the next turn, after those that were asked for before.
@@ -251,12 +237,12 @@ class Session:
             if last is not None and last.info.get("truncation_reason") == ask.reason:
                 return last
             raise ServiceFault(409, "episode_over", "the episode is over; reset for another")
-        if self._env is not None and self._env.agent is None:
+        if self.env is not None and self.env.agent is None:
             raise ServiceFault(
                 409, "not_an_agent_env", "only an AgentEnv can be cut short; close the session"
             )
         return await self._once(
-            ("truncate", episode.number, ask.reason), lambda: self._cut(episode, ask)
+            ("truncate", episode.number, ask.reason), lambda: self._player.cut(episode, ask)
         )
 
     async def settled(self) -> None:
@@ -267,7 +253,7 @@ class Session:
         """Stop what is being done, and close the environment."""
         if not await self._work.stop(self._limits.close_timeout_s):
             self._on_stuck(None)  # an env that doesn't let itself be cancelled
-        await self._discard()
+        await self._player.discard()
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -295,156 +281,16 @@ class Session:
             )
         return self._episode
 
-    async def _make(self) -> None:
-        if self._env is not None:
-            return
-        limit = Deadline(self._limits.make_timeout_s)
-        thread = SessionThread("session-env")
-        try:
-            async with limit:
-                self._env = await SessionEnv.make(
-                    self._found_source,
-                    thread,
-                    max_observation_bytes=self._limits.max_observation_bytes,
-                )
-        except BaseException as error:
-            if thread.working:
-                self._on_stuck(thread)
-            if is_ours(error) or isinstance(error, ServiceFault):
-                raise
-            if isinstance(error, ConfigError):
-                raise ServiceFault(422, "bad_env", str(error)) from error
-            if limit.is_over:
-                text = f"the env wasn't ready within {self._limits.make_timeout_s:g} s"
-                raise ServiceFault(503, "env_not_ready", text, retry_after_s=10) from error
-            logger.warning("making %s failed", self.env_id, exc_info=True)
-            raise _env_broke(error) from error
-        self._drawn = False
-        self._spaces = self._env.spaces
-
-    def _found_source(self) -> EnvSource:
-        if self._source is None:
-            self._source = self._find_source()
-        return self._source
-
     async def _reset(self, ask: ResetEpisode, key: Key) -> EpisodeStart:
         self._admit()
-        await self._make()  # anew, if the last episode broke it
-        env = self._env
-        assert env is not None
-        seed = ask.seed
-        if seed is None and not self._drawn:
-            seed = fresh_seed()  # so that the trace says how to repeat it
-        started = time.perf_counter()
-        limit = Deadline(self._limits.reset_timeout_s)
-        try:
-            async with limit:
-                happened = await env.reset(
-                    seed=seed, options=ask.options, max_turns=self._limits.max_turns
-                )
-            episode = PlayedEpisode(
-                self._number + 1, env, self._limits, seed=seed, started_s=started, happened=happened
-            )
-        except BaseException as error:
-            if is_ours(error):
-                raise
-            if isinstance(error, ConfigError):  # the env is as it was
-                unknown = isinstance(error, UnknownTaskError)
-                code = "unknown_task" if unknown else "bad_option"
-                raise ServiceFault(422, code, str(error)) from error
-            self._episode = None
-            await self._discard()
-            if limit.is_over:
-                text = f"reset took more than {self._limits.reset_timeout_s:g} s"
-                raise ServiceFault(503, "env_not_ready", text, retry_after_s=1) from error
-            logger.warning("resetting %s failed", self.env_id, exc_info=True)
-            raise _env_broke(error) from error
-        self._drawn = True
+        episode = await self._player.reset(ask, self._number + 1, on_broken=self._forget_episode)
         self._number += 1
         self._episode, self._reset_by = episode, key
         return episode.started
 
-    async def _step(self, episode: PlayedEpisode, action: Any) -> TurnResult:
-        env = self._env
-        assert env is not None
-        try:
-            checked = env.check(action)
-        except ActionError as error:
-            raise _bad_action(error) from error
-        return await self._bounded(
-            episode,
-            lambda: env.step(checked),
-            lambda happened: episode.took(action, happened),
-            action=action,
-        )
-
-    async def _cut(self, episode: PlayedEpisode, ask: CutEpisode) -> TurnResult:
-        env = self._env
-        assert env is not None
-        return await self._bounded(
-            episode, lambda: env.truncate(ask.reason), episode.was_cut, action=None
-        )
-
-    async def _bounded(
-        self,
-        episode: PlayedEpisode,
-        work: Callable[[], Awaitable[Happened]],
-        note: Callable[[Happened], Awaitable[TurnResult]],
-        *,
-        action: Any,
-    ) -> TurnResult:
-        """Have the env do something; if it breaks, the episode is over and masked."""
-        limit = Deadline(self._limits.step_timeout_s)
-        try:
-            async with limit:
-                happened = await work()
-            return await note(happened)
-        except ActionError as error:  # its annotations; the turn wasn't taken
-            raise _bad_action(error) from error
-        except BaseException as error:
-            if is_ours(error):
-                raise
-            failure = self._failure(error, in_time=not limit.is_over)
-        result = await episode.broke(action, failure)
-        await self._discard()
-        return result
-
-    def _failure(self, error: BaseException, *, in_time: bool) -> Failure:
-        if isinstance(error, Failure):
-            return error
-        if not in_time:
-            return Failure("infra", "step_timeout_s passed in the middle of an env step")
-        logger.warning("a step of %s failed", self.env_id, exc_info=error)
-        whose: FailureClass = "simulator" if isinstance(error, SimulatorError) else "env"
-        return Failure(whose, text_of(error))
-
-    async def _discard(self) -> None:
-        """Close the env; one that is stuck, or takes too long about it, is left behind."""
-        env, self._env = self._env, None
-        if env is None:
-            return
-        if env.stuck:
-            env.abandon()
-            self._on_stuck(env.thread)
-            return
-        try:
-            async with asyncio.timeout(self._limits.close_timeout_s):
-                await env.close()
-        except TimeoutError:
-            logger.warning("closing %s took too long; left behind", self.env_id)
-            self._on_stuck(env.thread)
+    def _forget_episode(self) -> None:
+        self._episode = None
 
 
 def _reset_needed() -> ServiceFault:
     return ServiceFault(409, "reset_needed", "no episode is running; reset first")
-
-
-def _bad_action(error: ActionError) -> ServiceFault:
-    return ServiceFault(422, "bad_action", str(error))
-
-
-def _env_broke(error: BaseException) -> ServiceFault:
-    """What the client is told; the details, which may hold anything, are in the service's log."""
-    kind = type(error).__name__
-    text = str(error) if isinstance(error, Failure) else kind
-    return ServiceFault(500, "env_broke", f"the environment broke: {text}")

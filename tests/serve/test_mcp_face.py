@@ -185,7 +185,7 @@ async def test_an_episode_that_breaks_is_over_and_masked(service):
     for tool in ("crash", "hang"):
         session_id = created(service, "stage/Stage-v0")
         session = service.sessions.find(session_id, "me")
-        session._limits = SessionLimits(step_timeout_s=0.05)
+        session._player._limits = SessionLimits(step_timeout_s=0.05)
         async with agent(service, session_id) as client:
             assert texts(await client.call_tool(tool, {})) == ["The episode is over."]
             assert (await client.list_tools()).tools == []

@@ -244,7 +244,7 @@ async def test_a_broken_episode_is_masked_and_the_next_one_plays(env, tool, blam
     session = await playing(sessions, CreateSession(env=env))
     await session.step(TakeTurn(turn=0, action=call("note", text="a")))
     if tool == "hang":  # only now, since a busy machine may take its time for the first turn
-        session._limits = SessionLimits(step_timeout_s=0.05)
+        session._player._limits = SessionLimits(step_timeout_s=0.05)
     result = await session.step(TakeTurn(turn=1, action=call(tool)))
     assert result.truncated
     assert result.masked
@@ -260,7 +260,7 @@ async def test_a_broken_episode_is_masked_and_the_next_one_plays(env, tool, blam
     assert roles[:4] == ["user", "assistant", "tool", "assistant"]
     assert trace.messages[3]["tool_calls"][0]["function"]["name"] == tool
     assert "SECRET" not in trace.to_json_line()
-    session._limits = sessions.limits
+    session._player._limits = sessions.limits
     await session.reset(ResetEpisode())
     assert (await session.step(TakeTurn(turn=0, action=call("note", text="b")))).reward == 0.0
     assert StageEnv.done == ["a", "b"]
