@@ -94,24 +94,13 @@ def request_body(
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "max_tokens": sampling.max_tokens,
+        **_numbers(sampling),
     }
     if dialect.temperature:
         body["temperature"] = sampling.temperature
     if tools and dialect.tools:
         body["tools"] = tools if isinstance(tools, Written) else list(tools)
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if sampling.seed is not None and dialect.seed:
-        body["seed"] = sampling.seed
-    if sampling.json_schema is not None:
-        body["response_format"] = _json_format(sampling.json_schema)
+    _add_wishes(body, sampling, dialect)
     if dialect.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -138,13 +127,7 @@ def token_request_body(
         "model": model,
         "prompt": prompt,
         "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "max_tokens": sampling.max_tokens,
+        **_numbers(sampling),
         "n": 1,
         "stop_token_ids": list(stop_ids),
         "logprobs": 0,  # of the sampled ids, and of no others
@@ -153,13 +136,31 @@ def token_request_body(
         "add_special_tokens": False,
         "skip_special_tokens": False,
     }
+    _add_wishes(body, sampling, dialect)
+    return body
+
+
+def _numbers(sampling: SamplingParams) -> dict[str, Any]:
+    """What every request says, but for the temperature, which not every server takes."""
+    return {
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "max_tokens": sampling.max_tokens,
+    }
+
+
+def _add_wishes(body: dict[str, Any], sampling: SamplingParams, dialect: Dialect) -> None:
+    """What a request says only where it is asked for."""
     if sampling.stop:
         body["stop"] = list(sampling.stop)
     if sampling.seed is not None and dialect.seed:
         body["seed"] = sampling.seed
     if sampling.json_schema is not None:
         body["response_format"] = _json_format(sampling.json_schema)
-    return body
 
 
 def _json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
