@@ -108,6 +108,7 @@ async def played(
 async def test_overlong_result_ends_the_episode_before_the_server_errs(
     tokenizer: Any, tmp_path: Path
 ) -> None:
+    """F08: two thousand tokens where 512 fit."""
     (trace,), server = await played(tokenizer, tmp_path, [page(50), page(2000)])
     assert server.refused == []
     assert len(server.requests) == 2

@@ -115,6 +115,7 @@ def test_untrainable_rows_are_told() -> None:
 
 
 def test_everything_clipped_names_the_clipped_ratio() -> None:
+    """F14."""
     clipped = replace(SICK["no_signal"], skill=flat(0.0), cut_off=flat(1.0))
     raised = {alarm.name: alarm for alarm in alarms_of(clipped, steps=6)}
     assert raised["token_limit"].step == raised["no_signal"].step == 5
@@ -154,6 +155,7 @@ def test_no_signal_of_tasks_that_are_always_or_never_solved() -> None:
 
 
 def test_a_gate_that_fails_for_all_is_named() -> None:
+    """F14."""
     assert "'polite'" in next(iter(alarms_of(SICK["gate:polite"], steps=5))).seen
 
 

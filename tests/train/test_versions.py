@@ -28,6 +28,7 @@ def test_missing_extra_is_one_line_with_the_command(
 def test_only_trl_versions_this_is_written_for(
     monkeypatch: pytest.MonkeyPatch, found: str, fits: bool
 ) -> None:
+    """F10: an older one ignores the rollout function and trains on single answers."""
     monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
     if fits:
         require_training_stack()
