@@ -21,6 +21,11 @@ FLOAT32_TOLERANCE = 1e-4
 LOW_PRECISION_TOLERANCE = 0.05
 """Largest mean difference, nats, when a side is bfloat16 or float16; single tokens differ more."""
 PROBE_TOKENS = 32
+_PLUGIN = (
+    "on a CPU its plug-in `agentgym_live_weights` must be loaded: unset VLLM_PLUGINS, or name the "
+    "plug-in in it"
+)
+_BASE = "start the server with the model that is trained, since adapters go on top of its weights"
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ def require_live_weights(trainer: Any, prompt_ids: Sequence[int]) -> LogprobGap:
     """
     gap = measure_gap(trainer, prompt_ids)
     if gap.breached:
-        who = "the sampler" if gap.replica is None else f"the server {gap.replica}"
+        served = gap.replica is not None
+        who = f"the server {gap.replica}" if served else "the sampler"
         allowed = (
             f"at most {FLOAT32_TOLERANCE:g} per token in float32"
             if gap.float32
@@ -106,7 +112,7 @@ def require_live_weights(trainer: Any, prompt_ids: Sequence[int]) -> LogprobGap:
         raise TrainingError(
             f"at step {trainer.state.global_step} the log-probabilities of {who} differ from the "
             f"trainer's by {gap.largest:.3g} at most and {gap.mean:.3g} on average ({allowed}): "
-            "vLLM does not sample with the weights that are trained. On a CPU its plug-in "
-            "`agentgym_live_weights` must be loaded: unset VLLM_PLUGINS, or name the plug-in in it"
+            "vLLM does not sample with the weights that are trained; "
+            f"{f'{_BASE}; {_PLUGIN}' if served else _PLUGIN}"
         )
     return gap

@@ -36,6 +36,7 @@ from agentgym.train.server_probe import continued, described, find_service, paus
 from agentgym.train.sync import SyncReport, Weights, WeightSync
 from agentgym.train.sync.admin import ServerFault, root_of
 from agentgym.train.sync.info import ServerInfo
+from agentgym.train.sync.same_model import other_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,8 @@ class ServedPolicy:
                 f"--max-model-len {self._max_context}, or lower it to {served}"
             )
         if tokenizer is not None:
+            if unlike := other_shapes(tokenizer.name_or_path, self.infos):
+                raise TrainingError("; ".join(unlike))
             self._greet(tokenizer)
         if self.service is not None and first and env_id is not None and tokenizer is not None:
             what = EngineSettings(env_id, env_kwargs or {}, SamplingParams(), Limits())

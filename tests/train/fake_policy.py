@@ -27,6 +27,8 @@ class FakePolicyServer(TokenServer):
         super().__init__(model, tokenizer=tokenizer, max_model_len=context)
         self.dev_mode = dev_mode
         self.dtype = "torch.float32"
+        self.started_with: str | None = None
+        """The model that it says it has."""
         self.paused = False
         """Whether it says that it is."""
 
@@ -44,6 +46,7 @@ class FakePolicyServer(TokenServer):
             "dtype": self.dtype,
             "logprobs_mode": self.model.mode,
             "max_model_len": self.max_model_len,
+            "model": self.started_with,
         }
         config = {"model_config": model, "device_config": {"device": "cpu"}}
         return web.json_response({"vllm_config": config})

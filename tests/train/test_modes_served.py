@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -225,6 +226,30 @@ def test_server_that_can_not_be_trained_with_is_one_line_with_the_remedy(
         pytest.raises(TrainingError, match=message) as caught,
     ):
         policy_of([server], **kwargs).check_servers()
+    assert "\n" not in str(caught.value)
+
+
+def test_server_of_another_model_with_the_same_tokenizer_is_refused_before_anything_is_loaded(
+    servers: list[FakePolicyServer], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    policy = tiny_policy.save_policy(tmp_path / "policy")
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    larger = tmp_path / "larger"
+    larger.mkdir()
+    config = json.loads((policy / "config.json").read_text())
+    (larger / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    alike = tmp_path / "alike"
+    alike.mkdir()
+    (alike / "config.json").write_text(json.dumps(config))
+    for started_with in (policy, alike, tmp_path / "unknown", None):
+        servers[1].started_with = None if started_with is None else str(started_with)
+        policy_of(servers).check_servers(tokenizer=tokenizer)
+    servers[1].started_with = str(larger)
+    message = rf"{servers[1].root} was .*num_hidden_layers 3 instead of 2.*`vllm serve {policy}`"
+    with pytest.raises(TrainingError, match=message) as caught:
+        policy_of(servers).check_servers(tokenizer=tokenizer)
     assert "\n" not in str(caught.value)
 
 

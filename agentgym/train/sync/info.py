@@ -35,6 +35,8 @@ class ServerInfo:
     """None: it takes no adapters."""
     transfer_backend: str | None
     """Of its weight-transfer engine; None: it has none."""
+    model: str | None = None
+    """What it was started with, a folder or hub id."""
 
     @classmethod
     def of(cls, root: str, served: Sequence[str], config: Mapping[str, Any]) -> ServerInfo:
@@ -53,6 +55,7 @@ class ServerInfo:
             chunked_prefill=bool(_part(config, "scheduler_config").get("enable_chunked_prefill")),
             max_lora_rank=int(lora["max_lora_rank"]) if isinstance(lora, Mapping) else None,
             transfer_backend=str(transfer["backend"]) if isinstance(transfer, Mapping) else None,
+            model=name if isinstance(name := model.get("model"), str) else None,
         )
 
     def faults(self, kind: SyncKind, *, model: str, rank: int | None = None) -> list[str]:
