@@ -193,6 +193,16 @@ class TrainConfig(Record):
         check_names(grpo)
         return grpo
 
+    @field_validator("group_size", mode="before")
+    @classmethod
+    def _has_a_baseline(cls, size: Any) -> Any:
+        if size == 1:
+            raise ValueError(
+                "one episode alone has nothing to be compared with, and teaches nothing: at least "
+                "2 per task, better 4 to 16"
+            )
+        return size
+
     @field_validator("stop_on", mode="before")
     @classmethod
     def _one_alarm_is_a_list(cls, names: Any) -> Any:

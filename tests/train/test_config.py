@@ -46,7 +46,7 @@ def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
     [
         ({"step": 3}, "did you mean 'steps'"),
         ({"steps": 0}, "steps: .*greater than or equal to 1, got 0"),
-        ({"group_size": 1}, "group_size"),
+        ({"group_size": 1}, "group_size: one episode alone .*: at least 2"),
         ({"grpo": {"num_generations": 4}}, "set by the field 'group_size'"),
         ({"grpo": {"top_p": 0.9}}, "can't be set"),
         ({"grpo": {"mask_truncated_completions": True}}, "the field 'objective.truncated'"),
