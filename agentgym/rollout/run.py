@@ -10,17 +10,15 @@ be paid for; what is in flight then still finishes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Sequence, Sized
 from typing import Any
 
-from agentgym.errors import BudgetStop, RolloutStopped
-from agentgym.metering import metered, paid_from
+from agentgym.errors import RolloutStopped
 from agentgym.rollout.admission import Slip
 from agentgym.rollout.backend import Backend, Batch, Played, Playing
 from agentgym.rollout.canary import Canary
 from agentgym.rollout.enough import Enough, Goal, Shelf, Unit
-from agentgym.rollout.failure import first_cause, last_line
+from agentgym.rollout.failure import first_cause
 from agentgym.rollout.leash import begin_task
 from agentgym.rollout.ledger import Ledger, is_refusal
 from agentgym.rollout.limits import FailureWatch
@@ -28,8 +26,8 @@ from agentgym.rollout.observer import Observer
 from agentgym.rollout.outbox import Outbox
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.requests import Requests, Source
+from agentgym.rollout.run_payer import RunPayer
 from agentgym.rollout.turns import Setting
-from agentgym.trace import CUT_BY_BUDGET, Trace
 from agentgym.traces import TraceSink
 
 
@@ -57,15 +55,7 @@ class Run:
         ledger: Ledger | None = None,
         is_here: bool = True,
     ) -> None:
-        self._ledger = ledger
-        self._is_here = is_here
-        self._slips: dict[Playing, Slip] = {}
-        self._done = 0
-        self._cut: list[str] = []
-        """Names of the episodes that the budget has cut off."""
-        self._not_run: list[str] | None = None
-        """Names of those that it kept from beginning; None as long as it has stopped nothing."""
-        self._knows_all = True
+        self._payer = RunPayer(ledger, is_here=is_here)
         self._backend = backend
         self._setting = setting
         self._observer = observer
@@ -237,12 +227,12 @@ class Run:
         """
         try:
             watching = self._observer.watching(self._backend, held_up=self._is_held_up)
-            with self._paying():
+            with self._payer.paying():
                 async with watching, asyncio.TaskGroup() as tasks:
                     self._tasks = tasks
                     self._batch = self._backend.batch(tasks)
                     self._feeder = tasks.create_task(self._feed(before))
-            self._tell_if_stopped_by_budget()
+            self._payer.tell_if_it_stopped_the_run()
         except BaseExceptionGroup as failures:
             raise first_cause(failures) from None
         except asyncio.CancelledError:
@@ -250,35 +240,6 @@ class Run:
                 raise
         finally:
             self._deliver(self._shelf.leftovers())
-
-    @contextmanager
-    def _paying(self) -> Iterator[None]:
-        """Pay for all calls inside, also those of tasks that begin in it."""
-        if self._ledger is None:
-            yield
-            return
-        with metered(self._ledger.meter), paid_from(self._ledger):
-            yield
-
-    def _tell_if_stopped_by_budget(self) -> None:
-        """The end of a run that the budget ended, or would have, had all prices been known.
-
-        Raises:
-            BudgetStop: If it did.
-            ConfigError: If a role was billed that has no price, and so may have overrun it.
-        """
-        if self._ledger is None:
-            return
-        self._ledger.check_priced()
-        if self._not_run is None and not self._cut:
-            return
-        status = self._ledger.status(
-            done=self._done,
-            cut=self._cut,
-            not_run=self._not_run or (),
-            not_run_unknown=not self._knows_all,
-        )
-        raise BudgetStop(str(status), status)
 
     def _is_held_up(self) -> bool:
         """Whether nothing more can begin until the reader goes on."""
@@ -295,8 +256,8 @@ class Run:
                 if self._at_hand is None:
                     break
                 await self.outbox.room()
-                slip = None if self._ledger is None else await self._ledger.admit()
-                if self._ledger is not None and slip is None:
+                slip = await self._payer.admit()
+                if slip is None and self._payer.is_limited:
                     self._leave_the_rest()
                     break
                 try:
@@ -315,10 +276,10 @@ class Run:
 
     def _leave_the_rest(self) -> None:
         """No further episode can be paid for; note those that will not be played."""
-        rest, self._knows_all = self._source.never_to_come()
+        rest, knows_all = self._source.never_to_come()
         at_hand = [] if self._at_hand is None else [self._at_hand]
         self._at_hand = None
-        self._not_run = [request.name(request.seed or 0) for request in (*at_hand, *rest)]
+        self._payer.stopped_before((*at_hand, *rest), knows_all=knows_all)
 
     @property
     def _has_begun_enough(self) -> bool:
@@ -352,8 +313,7 @@ class Run:
     def _begin(self, request: EpisodeRequest, slip: Slip | None) -> None:
         playing = self._batch.begin(request)
         if slip is not None:
-            slip.follow(lambda: playing.spent, charged_here=self._is_here)
-            self._slips[playing] = slip
+            self._payer.begin(playing, slip)
         self._shelf.begin(request)
         self._playing[playing] = request
         task = self._tasks.create_task(self._play_one(playing, request))
@@ -362,8 +322,7 @@ class Run:
 
     def _forget(self, playing: Playing) -> None:
         playing.over()
-        if (slip := self._slips.pop(playing, None)) is not None:
-            slip.close()
+        self._payer.forget(playing)
         if self._playing.pop(playing, None) is not None:
             self._observer.drop(playing.spent)
 
@@ -371,17 +330,14 @@ class Run:
         played = await playing.play()
         del self._playing[playing]
         is_cut = not played.trace.scored and is_refusal(played.fatal)
-        trace = self._cut_off(played.trace, request) if is_cut else played.trace
-        if (slip := self._slips.get(playing)) is not None:
-            slip.close(teaches=not is_cut)
-        self._done += not is_cut
+        trace = self._payer.cut_off(played.trace, request) if is_cut else played.trace
+        self._payer.finish(playing, is_cut=is_cut)
         traces = (*played.replaced, trace)
         for trace in traces:
             if self._writer is not None:
                 self._writer.write(trace)
             self._observer.finish(trace)
-        if self._ledger is not None:
-            self._ledger.keep()
+        self._payer.keep()
         self._deliver(self._shelf.finish(request, traces))
         if is_cut:
             return
@@ -392,20 +348,6 @@ class Run:
                 f"stopped, since no other episode would fare better: {played.fatal}"
             )
         self._check_judge_if_due(played)
-
-    def _cut_off(self, trace: Trace, request: EpisodeRequest) -> Trace:
-        """An episode of which a request could no longer be paid, as such; nothing else begins."""
-        assert self._ledger is not None
-        self._ledger.strike()
-        self._cut.append(request.name(trace.seed or 0))
-        why = last_line(trace.error or trace.verdict.reason or "")
-        amounts = [cap.model_dump() for cap in self._ledger.caps()]
-        return trace.model_copy(
-            update={
-                "error": f"{CUT_BY_BUDGET}{why}",
-                "metadata": {**trace.metadata, "budget": amounts},
-            }
-        )
 
     def _deliver(self, units: Sequence[Unit]) -> None:
         if self._reader is None:
