@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     result = read_result(args.result)
     figures = figures_of(result, ks=args.k)
     if args.errors:
-        print_tables([errors_table(result)], (), markdown=False)
+        print_tables([errors_table(result)], (), markdown=False, whole_rows=True)
     elif args.json:
         print(figures.model_dump_json(indent=2))
     elif args.accuracy:

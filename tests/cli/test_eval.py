@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from made_results import h07, played, result
@@ -156,3 +157,50 @@ def test_compare_as_json_is_json_where_one_task_has_no_interval(agentgym_command
     assert code == 0
     (found,) = json.loads(out, parse_constant=pytest.fail)
     assert found["success"]["low"] == "-Infinity"  # as in `show --json`
+
+
+def _wide(tmp_path):
+    """Two systems whose comparison has every column as wide as it gets."""
+    path = tmp_path / "r.json"
+    tasks = {f"t{n}": [n % 3 == 0, n % 2 == 0] for n in range(40)}
+    better = {task: [True, each[1]] for task, each in tasks.items()}
+    write_result(path, result(played("base", tasks), played("step-400", better)))
+    return path
+
+
+@pytest.mark.parametrize("columns", [None, 80, 60])
+def test_tables_fit_the_columns_there_are_and_lose_nothing(
+    agentgym_command, tmp_path, monkeypatch, columns
+):
+    path = _wide(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    code, whole, _ = agentgym_command("eval", "compare", path)
+    assert max(len(line.rstrip()) for line in whole.splitlines() if "┃" in line) > 100
+    if columns is None:
+        monkeypatch.delenv("COLUMNS")  # and no terminal: a pipe
+    else:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    assert code == 0
+    code, fitted, _ = agentgym_command("eval", "compare", path)
+    assert code == 0
+    table = fitted.partition("Second minus first")[0]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= (columns or 100)
+    words = set(re.findall(r"[^\s│┃━─┏┓┡┩╇┳└┘┴]+", whole.partition("Second minus first")[0]))
+    assert words <= set(re.findall(r"\S+", table))
+    if columns is None:
+        assert table.count("step-400") == 1, "one table, and not several"
+
+
+def test_show_of_many_systems_fits_too(agentgym_command, tmp_path, monkeypatch):
+    path = tmp_path / "r.json"
+    names = [f"system-{n}" for n in range(7)]
+    tasks = {f"t{n}": [n % 3 == 0] for n in range(20)}
+    write_result(path, result(*(played(name, tasks) for name in names)))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    code, out, _ = agentgym_command("eval", "show", path)
+    assert code == 0
+    rows = [
+        line.rstrip() for line in out.splitlines() if not line.startswith(("95 %", "Per solved"))
+    ]
+    assert max(map(len, rows)) <= 100
+    assert all(name in out for name in names)
