@@ -1,8 +1,8 @@
 """The `agentgym` command: one file per subcommand, found by its name.
 
 A command is a module of this package whose name has no leading underscore: `webshop_stats.py` is
-`agentgym webshop-stats`. It has a docstring (its first line is the help line, the rest the
-description, shown as written), `add_arguments(parser)` and `run(args) -> int`, the exit code.
+`agentgym webshop-stats`. It has a docstring (the description, shown as written), a line in
+`_overview.py`, `add_arguments(parser)` and `run(args) -> int`, the exit code.
 Imports that cost time belong inside `run`, so that `--help` is instant and a missing extra only
 concerns the command that needs it.
 
@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import agentgym
+from agentgym.cli._overview import overview
 from agentgym.errors import AgentGymError, BudgetStop
 
 EXIT_ERROR = 1
@@ -37,7 +38,8 @@ Examples:
   agentgym rollout --env agentgym/WebShop-v0 --split validation \\
       --base-url http://localhost:8000/v1 --model NAME -n 200 --out runs/x
 
-`agentgym COMMAND --help` explains a command and gives examples.
+`agentgym COMMAND --help` explains a command and gives examples; so does
+`agentgym eval ACTION --help` for the actions of eval, judge, simulator and cost.
 """
 
 
@@ -68,13 +70,17 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"agentgym {agentgym.__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(
+        metavar="COMMAND",
+        required=True,
+        title="commands, by what one wants to do",
+        description=overview(command_names()),
+    )
     for name in command_names():
         module = _command(name)
         first, _, rest = (module.__doc__ or "").strip().partition("\n")
-        added = commands.add_parser(
+        added = commands.add_parser(  # without `help`: the overview has it
             name,
-            help=first.rstrip("."),
             description=f"{first}\n{rest}".rstrip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

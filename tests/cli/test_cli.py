@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import agentgym
-from agentgym.cli import command_names
+from agentgym.cli import build_parser, command_names
+from agentgym.cli._overview import GROUPS, overview
 from agentgym.traces import read_traces
 
 pytestmark = pytest.mark.thorough
@@ -44,6 +46,31 @@ def test_every_command_has_help_with_an_example(agentgym_command):
         code, text, _ = agentgym_command(name, "--help")
         assert code == 0
         assert f"agentgym {name}" in text.partition("xample")[2], f"{name} shows no example"
+
+
+def test_help_is_one_page_of_all_commands_by_what_they_are_for(agentgym_command):
+    code, out, _ = agentgym_command("--help")
+    assert code == 0
+    assert len(out.splitlines()) <= 50
+    assert max(map(len, out.splitlines())) <= 80
+    titles = [line.split()[0] for line in out.splitlines() if re.match(r"  [a-z]+ +[a-z]", line)]
+    assert titles == ["play", "train", "evaluate", "look", "serve", "cost"]
+
+
+def test_the_overview_names_every_command_and_action_once():
+    there = [
+        f"{name} {action}" if action else name
+        for name, command in _choices(build_parser()).items()
+        for action in _choices(command) or [""]
+    ]
+    told = [line for group in GROUPS.values() for line in group]
+    assert sorted(told) == sorted(there)
+    assert "others    brand-new" in overview([*command_names(), "brand-new"])
+
+
+def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return found[0].choices if found else {}
 
 
 @pytest.mark.parametrize(
