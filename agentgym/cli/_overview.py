@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 
 GROUPS: dict[str, dict[str, str]] = {
     "play": {
-        "demo": "watch a small policy learn, on this machine, in minutes",
+        "demo": "watch a small policy learn, here, in minutes",
         "envs": "the environments there are",
-        "rollout": "play episodes with a model or a script, write their traces",
-        "simulator audit": "hold a tool simulator against an env's real tools",
+        "rollout": "play episodes and write their traces",
+        "simulator audit": "a tool simulator against the real tools",
         "webshop-stats": "what WebShop's splits hold",
     },
     "train": {
-        "eval verdict": "is training worth it? from episodes played before",
+        "eval verdict": "is training worth it? by episodes played before",
         "train": "train a policy with GRPO (TRL on vLLM)",
         "diagnose": "why a training run fails, or that it doesn't",
     },
