@@ -24,7 +24,8 @@ from pathlib import Path
 
 from agentgym.client import SamplingParams
 from agentgym.evaluate.columns import ColumnSpec, model_column, scripted_column
-from agentgym.evaluate.figures import EvaluationFigures, figures_of
+from agentgym.evaluate.figure_records import EvaluationFigures
+from agentgym.evaluate.figures import figures_of
 from agentgym.evaluate.harness import RESULT, Evaluation, evaluate
 from agentgym.evaluate.result import read_result
 from agentgym.evaluate.setting import EvaluationSetting

@@ -3,7 +3,8 @@
 from agentgym.evaluate.attempts import attempt_of
 from agentgym.evaluate.comparable import Reason, System
 from agentgym.evaluate.compare import Comparison, compare, compare_all
-from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, figures_of
+from agentgym.evaluate.figure_records import ColumnFigures, EvaluationFigures
+from agentgym.evaluate.figures import figures_of
 from agentgym.evaluate.power import PowerReport, power_of_rate, power_of_systems
 from agentgym.evaluate.result import (
     Attempt,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, Passes, Share
+from agentgym.evaluate.figure_records import ColumnFigures, EvaluationFigures, Passes, Share
 from agentgym.evaluate.result import EvaluationResult
 from agentgym.statistics import Estimate
 from agentgym.types import Record, Usage, printable

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import agentgym
-from agentgym.evaluate.figures import ColumnFigures, EvaluationFigures, Share, figures_of
+from agentgym.evaluate.figure_records import ColumnFigures, EvaluationFigures, Share
+from agentgym.evaluate.figures import figures_of
 from agentgym.evaluate.result import EvaluationResult, read_result
 from agentgym.evaluate.tables import tables_of, warnings_of
 from agentgym.report.plots.chart import MOST_SERIES, Chart, Point
