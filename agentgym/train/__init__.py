@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from agentgym.train.final_messages import final_messages
     from agentgym.train.grpo import make_trainer, task_prompts, train
     from agentgym.train.live_weights import colocated_engine_for_cpu
-    from agentgym.train.rollout import episode_reward, rollout_func
+    from agentgym.train.reward import episode_reward
+    from agentgym.train.rollout import rollout_func
     from agentgym.train.served import ServedPolicy
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
 _HOME_OF = {
     "ServedPolicy": "agentgym.train.served",
     "TrainConfig": "agentgym.train.config",
-    "episode_reward": "agentgym.train.rollout",
+    "episode_reward": "agentgym.train.reward",
     "colocated_engine_for_cpu": "agentgym.train.live_weights",
     "environment_factory": "agentgym.train.factory",
     "final_messages": "agentgym.train.final_messages",

@@ -35,7 +35,8 @@ from agentgym.train.live_weights import colocated_engine_for_cpu, require_live_w
 from agentgym.train.lora import check_lora, trainer_options
 from agentgym.train.preflight import check_fit, load_tokenizer
 from agentgym.train.rendezvous import rendezvous_of_its_own
-from agentgym.train.rollout import episode_reward, rollout_func
+from agentgym.train.reward import episode_reward
+from agentgym.train.rollout import rollout_func
 from agentgym.train.run_folder import claim, run_record
 from agentgym.train.served_setup import served_policy
 from agentgym.train.spending import within_budget

@@ -2,9 +2,7 @@
 
 TRL hands over a batch of prompts, one per row, and takes back one row each. A prompt here is a task
 id: the environment makes the opening messages, the engine plays the episodes side by side with the
-trainer's policy, and each trace becomes one row. The combined reward travels beside it to
-`episode_reward`, the one reward function, because TRL masks a row only when *every* reward function
-returned None for it.
+trainer's policy, and each trace becomes one row (`reward`).
 """
 
 from __future__ import annotations
@@ -47,6 +45,7 @@ from agentgym.train.policy_source import (
 )
 from agentgym.train.preflight import floor_of, preflight
 from agentgym.train.refill import further_tasks, refill
+from agentgym.train.reward import columns_of, episode_reward
 from agentgym.train.row_requests import row_requests
 from agentgym.train.spending import require_paid
 from agentgym.train.step_traces import StepTraces
@@ -209,24 +208,9 @@ class Rollout:
             listener(batch)
         counted = batch_metrics(whole_batch(batch, gather))
         del played[len(kept) :]
-        traces, rows = [s.trace for s in played], [s.row for s in played]
-        output: dict[str, Any] = {
-            "prompt_ids": [row.prompt_ids for row in rows],
-            "completion_ids": [row.completion_ids for row in rows],
-            "logprobs": [row.logprobs for row in rows],
-            "env_mask": [row.env_mask for row in rows],
-            "reward": [s.reward for s in played],
-            "task_id": [trace.task_id for trace in traces],
-            "components": [trace.verdict.components for trace in traces],
-            "gates": [trace.verdict.gates for trace in traces],
-            "truncation_reason": [trace.truncation_reason for trace in traces],
-            "turns": [len(trace.turns) for trace in traces],
-            "sampled_tokens": [sum(row.env_mask) for row in rows],
-            "batch_metrics": {**counted, **facts},
-        }
-        if len(rows) != len(prompts):
-            raise TrainingError(f"{len(prompts)} prompts came in, {len(rows)} rows go out")
-        return output
+        if len(played) != len(prompts):
+            raise TrainingError(f"{len(prompts)} prompts came in, {len(played)} rows go out")
+        return {**columns_of(played), "batch_metrics": {**counted, **facts}}
 
     def _prepare(self, trainer: Any) -> ChatCodec:
         """Everything that can be known to be wrong before the first episode is played."""
@@ -398,30 +382,6 @@ class Rollout:
             self._engine = None
         if self._source is not None:
             self._source.close()
-
-
-def episode_reward(
-    prompts: Sequence[str],
-    *,
-    reward: list[float | None] | None = None,
-    batch_metrics: Sequence[Mapping[str, float]] = (),
-    log_metric: Callable[[str, float], None] | None = None,
-    **_: Any,
-) -> list[float | None]:
-    """The one reward function: the verdicts' combined reward, None where masked.
-
-    Raises:
-        TrainingError: If the episodes did not come from `rollout_func`.
-    """
-    if reward is None:
-        raise TrainingError(
-            "this batch has no episodes: pass rollout_func=agentgym.train.rollout_func(env_id) to "
-            "the trainer; without it TRL would train on single answers"
-        )
-    if batch_metrics and log_metric is not None:
-        for name, value in batch_metrics[0].items():
-            log_metric(f"agentgym/{name}", value)
-    return reward
 
 
 def _sampling(trainer: Any, max_turn_tokens: int) -> SamplingParams:

@@ -11,7 +11,8 @@ import tiny_policy
 from agentgym.rollout import EpisodeRequest
 from agentgym.trace import Trace
 from agentgym.train.objective import Settled
-from agentgym.train.rollout import Rollout, episode_reward
+from agentgym.train.reward import episode_reward
+from agentgym.train.rollout import Rollout
 from agentgym.types import Turn, Verdict
 
 UNSCORED = Verdict(reward=None, masked=True, failure_class="judge", judge_failed=True)

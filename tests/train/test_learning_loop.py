@@ -21,7 +21,7 @@ from agentgym.train.config_reading import read_config
 from agentgym.train.grpo import task_order
 from agentgym.train.interrupt import stoppable
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap, require_live_weights
-from agentgym.train.rollout import episode_reward
+from agentgym.train.reward import episode_reward
 from agentgym.train.rows import training_row
 
 pytestmark = [

@@ -31,7 +31,8 @@ from agentgym.train.config_reading import read_config
 from agentgym.train.evaluation import evaluate
 from agentgym.train.invariant import FLOAT32_TOLERANCE, measure_gap
 from agentgym.train.policy_source import policy_source_of
-from agentgym.train.rollout import episode_reward, rollout_func
+from agentgym.train.reward import episode_reward
+from agentgym.train.rollout import rollout_func
 from agentgym.train.served import ServedPolicy
 from agentgym.train.sync import FolderSync, Weights
 
