@@ -38,8 +38,8 @@ Examples:
   agentgym rollout --env agentgym/WebShop-v0 --split validation \\
       --base-url http://localhost:8000/v1 --model NAME -n 200 --out runs/x
 
-`agentgym COMMAND --help` explains a command and gives examples; so does
-`agentgym eval ACTION --help` for the actions of eval, judge, simulator and cost.
+`agentgym COMMAND --help` explains a command and gives examples, and
+`agentgym COMMAND ACTION --help` an action of eval, judge, simulator or cost.
 """
 
 

@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "report": "a run as one page with charts",
     },
     "serve": {
-        "serve": "rollouts over HTTP: jobs, environments, policy pools",
+        "serve": "rollouts over HTTP: jobs, envs, policy pools",
     },
     "cost": {
         "cost plan": "what a run will cost",
