@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from agentgym.trace import Trace
 from agentgym.train.advantages import group_advantages
+from agentgym.train.metrics import FAILURE_CLASSES
 from agentgym.train.objective import Objective
 from agentgym.train.rows import training_rows
 
@@ -87,15 +88,30 @@ def _said_since(trace: Trace) -> int:
 
 
 def group_metrics(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Metrics of a group as TRL's trainer sums them up: numbers, or sum and count of a rate."""
+    """Metrics of a group as TRL's trainer sums them up: sum and count of a rate.
+
+    Those of `agentgym.train.metrics` that the monitors of how episodes end look at.
+    """
+
+    def rate(of: Sequence[Trace], has: Callable[[Trace], float]) -> tuple[float, float]:
+        return float(sum(map(has, of))), float(len(of))
+
     scored = [trace for trace in traces if trace.scored]
     metrics: dict[str, Any] = {
-        "agentgym/masked": (float(len(traces) - len(scored)), float(len(traces))),
-        "agentgym/turns": (float(sum(len(t.turns) for t in traces)), float(len(traces))),
+        "masked": rate(traces, lambda t: not t.scored),
+        "turns": rate(traces, lambda t: len(t.turns)),
     }
+    for name in FAILURE_CLASSES:
+        failed = [t for t in traces if not t.scored and t.verdict.failure_class == name]
+        metrics[f"masked/{name}"] = (float(len(failed)), float(len(traces)))
     if scored:
-        completed = sum(trace.verdict.completed for trace in scored)
-        correct = sum(trace.verdict.correct is True for trace in scored)
-        metrics["agentgym/completed"] = (float(completed), float(len(scored)))
-        metrics["agentgym/correct"] = (float(correct), float(len(scored)))
-    return metrics
+        metrics["completed"] = rate(scored, lambda t: t.verdict.completed)
+        metrics["malformed"] = rate(scored, lambda t: t.malformed_calls > 0)
+        metrics["cut_off"] = rate(scored, lambda t: any(turn.cut_off for turn in t.turns))
+        metrics["truncated/context"] = rate(scored, lambda t: t.truncation_reason == "context")
+        metrics["turn_cap_unanswered"] = rate(
+            scored, lambda t: t.truncation_reason == "turns" and not t.verdict.completed
+        )
+    if judged := [t for t in scored if t.verdict.correct is not None]:
+        metrics["correct"] = rate(judged, lambda t: t.verdict.correct is True)
+    return {f"agentgym/{name}": value for name, value in metrics.items()}

@@ -17,11 +17,17 @@ from agentgym.metering import sum_by_role
 from agentgym.trace import Trace
 from agentgym.train.batch import PlayedBatch
 
+FAILURE_CLASSES = ("simulator", "judge", "env", "infra")
+"""Who may be to blame for an episode without a score."""
+
 _STEP = re.compile(r"(?:^|step)(\d{1,18})$")
 
 
 def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
-    """Metrics of one batch; means and rates are over its scored episodes unless named otherwise."""
+    """Metrics of one batch; means and rates are over its scored episodes unless named otherwise.
+
+    Those of a reward component or a gate are over the episodes whose verdict has it.
+    """
     traces, rows, rewards, seconds = batch.traces, batch.rows, batch.rewards, batch.seconds
     pairs = list(zip(traces, rewards, strict=True))
     # Rates are over all that were judged, also where the run's choice leaves them out of training.
@@ -33,7 +39,7 @@ def batch_metrics(batch: PlayedBatch) -> dict[str, float]:
         "turns": _mean(len(t.turns) for t in traces),
         "rollout_s": seconds,
     }
-    for name in ("simulator", "judge", "env", "infra"):
+    for name in FAILURE_CLASSES:
         failed = sum(t.verdict.failure_class == name for t in traces if not t.scored)
         metrics[f"masked/{name}"] = failed / len(traces)
     metrics["masked/rows"] = sum(row.fault is not None for row in rows) / len(rows)

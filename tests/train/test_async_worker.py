@@ -19,8 +19,11 @@ from agentgym.client import Endpoint, TokenPath
 from agentgym.errors import ConfigError
 from agentgym.testing.token_model import TokenModel
 from agentgym.testing.token_server import TokenServer
-from agentgym.train.async_rows import rows_of_group
+from agentgym.train.async_rows import group_metrics, rows_of_group
 from agentgym.train.async_worker import EpisodeLoop, EpisodeSettings, EpisodeWorker
+from agentgym.train.batch import PlayedBatch
+from agentgym.train.metrics import batch_metrics
+from agentgym.train.rows import training_row
 from agentgym.types import Verdict
 
 pytestmark = pytest.mark.filterwarnings("default")  # TRL's own
@@ -165,6 +168,21 @@ def test_metrics_are_rates_that_the_trainer_can_sum(server: TokenServer, folder:
     assert masked == {(3.0, 3.0), (0.0, 3.0)}
     assert all(0 < metrics["agentgym/turns"][0] <= 9 for metrics in found)
     assert any("agentgym/completed" in metrics for metrics in found)
+
+
+def test_metrics_are_those_that_the_monitors_know() -> None:
+    by_judge = Verdict(reward=None, masked=True, failure_class="judge")
+    group = [played(1.0), played(0.5, cut="turns"), played(0.0, cut="context"),
+             played(None, verdict=by_judge)]  # fmt: skip
+    found = {name.removeprefix("agentgym/"): v for name, v in group_metrics(group).items()}
+    assert found["masked"] == found["masked/judge"] == (1.0, 4.0)
+    assert found["masked/env"] == (0.0, 4.0)
+    assert found["truncated/context"] == (1.0, 3.0)
+    rows = [training_row(trace, filler_id=0) for trace in group]
+    rewards = [trace.reward for trace in group]
+    ours = batch_metrics(PlayedBatch(0, True, group, rows, rewards, seconds=1.0))
+    for name, (total, count) in found.items():
+        assert total / count == pytest.approx(ours[name]), name
 
 
 def test_failure_is_told_to_the_trainer(folder: Path) -> None:
