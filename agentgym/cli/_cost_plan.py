@@ -22,6 +22,7 @@ Examples:
   agentgym cost plan --turns geometric:mean=5,max=20 --cache simulator=0.8
   agentgym cost plan --groups 64 --steps 200 --without simulator --judge-model GLM-5.1 \
       --prefill-tps 20000 --decode-tps 2500 --gpus 8 --gpu-hour-usd 2 --seconds-per-call policy=4
+  agentgym cost plan --policy-model GLM-5.1 --cache policy=0.6     # hosted: how much is cached?
   agentgym cost plan --turns-from runs/pilot --write workload.toml
   agentgym cost plan --workload workload.toml --set roles.judge.output_tokens=300 --json
 """
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.cli._inputs import write_json
     from agentgym.cli._plan_flags import workload_from
     from agentgym.cli._plan_tables import print_plan
+    from agentgym.cost.caching import policy_cache
     from agentgym.cost.figures import plan_figures
     from agentgym.cost.plan import make_plan
     from agentgym.cost.sensitivity import sensitivity
@@ -64,13 +66,14 @@ def run(args: argparse.Namespace) -> int:
     from agentgym.price_book import PriceBook
 
     book = PriceBook.load(*(args.prices or ()))
-    workload = workload_from(args, book)
+    workload, cache_assumed = workload_from(args, book)
     plan = make_plan(workload, book)
+    cache = policy_cache(plan, assumed=cache_assumed)
     if args.write:
         write_json(args.write, workload_text(workload).rstrip())
     found = sensitivity(plan)
     if args.json:
-        print(json.dumps(plan_figures(plan, found), indent=2, ensure_ascii=False))
+        print(json.dumps(plan_figures(plan, found, cache), indent=2, ensure_ascii=False))
     else:
-        print_plan(plan, found, book, every_input=args.sensitivity)
+        print_plan(plan, found, book, cache, every_input=args.sensitivity)
     return 0

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentgym.errors import ConfigError, unknown_name
 
@@ -80,7 +80,8 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache",
         action="append",
         metavar="ROLE=SHARE",
-        help="share of what a prefix cache could hold that hits: 0 none, 1 the best case",
+        help="share of what a prefix cache could hold that hits: 0 none, 1 the best case (default: "
+        "the workload's; 0 for a --policy-model whose cached input has no price of its own)",
     )
     models.add_argument(
         "--paid-twice", action="append", metavar="ROLE=SHARE", help="calls that are paid twice"
@@ -111,22 +112,36 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def workload_from(args: argparse.Namespace, book: PriceBook) -> Workload:
+class Described(NamedTuple):
+    """What a command line describes."""
+
+    workload: Workload
+    cache_assumed: bool
+    """Whether flags name another policy, and none says how much of its input is cached."""
+
+
+def workload_from(args: argparse.Namespace, book: PriceBook) -> Described:
     """The workload that a command line describes.
+
+    A policy that flags put in the place of the workload's has a cache of its own: where the price
+    book has no price for its cached input, no hit is counted on.
 
     Args:
         args: The flags of `add_workload_arguments`.
-        book: Where prices that a roles file only names are.
+        book: Where prices that are only named are.
 
     Raises:
         ConfigError: If a file or a flag is wrong.
     """
+    from agentgym.cost.caching import caches
+    from agentgym.cost.plan import priced
     from agentgym.cost.workload_file import REFERENCE, read_tables, workload_of
 
     tables = read_tables(args.workload or REFERENCE)
     if not isinstance(tables.get("roles", {}), dict):
         raise ConfigError(f"{args.workload}: roles must be tables, one per role: [roles.judge]")
     named, changed = tables.get("name"), False
+    before = _paid_as(tables.get("policy"))
     for role in args.without or ():
         _check_role(tables, role)
         del tables["roles"][role]
@@ -145,7 +160,32 @@ def workload_from(args: argparse.Namespace, book: PriceBook) -> Workload:
         tables["basis"] = f"{tables.get('basis', 'assumed')}; turns counted in {of}"
     if changed and not args.workload and tables["name"] == named:
         tables["name"] = f"{named}, changed by flags"
-    return workload_of(tables, where=str(args.workload or "workload"))
+    hosted = _paid_as(tables.get("policy")) not in (before, _UNPAID)
+    # A file that names no model is about the one whose prices the flags add: calibrated, say.
+    measured = args.workload is not None and before == _UNPAID
+    assumed = hosted and not measured and not _says_cache(args)
+    workload = workload_of(tables, where=str(args.workload or "workload"))
+    prices = priced(workload, book).policy.prices if assumed else None
+    if prices is not None and not caches(prices):
+        own = workload.policy.model_copy(update={"cache_hit": 0.0})
+        workload = workload.model_copy(update={"policy": own})
+    return Described(workload, assumed)
+
+
+_UNPAID = (None, None)
+
+
+def _paid_as(policy: Any) -> tuple[Any, Any]:
+    """Model and prices of a policy's table."""
+    return (policy.get("model"), policy.get("prices")) if isinstance(policy, dict) else _UNPAID
+
+
+def _says_cache(args: argparse.Namespace) -> bool:
+    """Whether a flag says how much of the policy's input is cached."""
+    pairs = [pair.partition("=")[0].strip() for pair in args.set or ()]
+    return "policy.cache_hit" in pairs or any(
+        pair.partition("=")[0] == "policy" for pair in args.cache or ()
+    )
 
 
 def _changes(args: argparse.Namespace, tables: dict[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from agentgym.price_book import PriceBook
 from agentgym.types import printable
 
 if TYPE_CHECKING:
+    from agentgym.cost.caching import PolicyCache
     from agentgym.cost.sensitivity import Effect, Sensitivity
 
 MOST_TURNS = 8
@@ -24,13 +25,21 @@ BAR = 20
 """Characters of the longest bar."""
 
 
-def print_plan(plan: Plan, found: Sensitivity, book: PriceBook, *, every_input: bool) -> None:
+def print_plan(
+    plan: Plan,
+    found: Sensitivity,
+    book: PriceBook,
+    cache: PolicyCache | None,
+    *,
+    every_input: bool,
+) -> None:
     """Print all of it.
 
     Args:
         plan: What to print.
         found: What moves the bill.
         book: Where the prices came from, to say when they were read.
+        cache: What hangs on the policy's prefix cache, where it is paid by the token.
         every_input: Whether to show all inputs that move the bill.
     """
     console = bill_console()
@@ -39,7 +48,7 @@ def print_plan(plan: Plan, found: Sensitivity, book: PriceBook, *, every_input: 
     console.print(_roles_table(plan, "per training step", 1))
     console.print(_roles_table(plan, "per run", plan.workload.steps))
     say(console, "")
-    for line in [*_prices(plan, book), *_caveats(plan)]:
+    for line in [*_prices(plan, book), *_cache(cache), *_caveats(plan)]:
         say(console, line)
     console.print(_parts_table(plan))
     console.print(_turns_table(plan))
@@ -135,6 +144,29 @@ def _origin(prices: Prices, book: PriceBook) -> str:
         return "given"
     row = book.row_of(prices)
     return f"given; the book's {prices.book!r} is not that" if row is None else row.origin
+
+
+def _cache(cache: PolicyCache | None) -> Iterator[str]:
+    """What is taken to be cached of a hosted policy's input, and what it makes."""
+    if cache is None:
+        return
+    if not cache.has_price:
+        yield (
+            "policy: cached input has no price of its own, so no cache makes it cheaper "
+            f"({cache.hit:.0%} planned to hit)"
+        )
+        return
+    told = "assumed, nobody said" if cache.assumed else "given"
+    yield (
+        f"policy: {cache.hit:.0%} of what a prefix cache could hold is planned to hit ({told}); "
+        f"in all {dollars(cache.usd_at_best)} if all of it does, {dollars(cache.usd_without)} if "
+        "none"
+    )
+    if cache.is_notable:
+        yield (
+            f"! that is {cache.swing:.0%} of the sum, and providers hit less than they could: set "
+            "--cache policy=SHARE, from a pilot (`agentgym cost calibrate`) or 0 to be safe"
+        )
 
 
 def _caveats(plan: Plan) -> Iterator[str]:

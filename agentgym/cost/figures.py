@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym.cost.bill import Volume
+from agentgym.cost.caching import PolicyCache
 from agentgym.cost.plan import Plan, RolePlan, other_reading
 from agentgym.cost.sensitivity import Sensitivity
 from agentgym.cost.turns import mean_and_sd
 from agentgym.cost.volumes import volume_at_mean_turns
 
 
-def plan_figures(plan: Plan, found: Sensitivity) -> dict[str, Any]:
-    """Every figure of a plan; `null` where something isn't known, never zero."""
+def plan_figures(
+    plan: Plan, found: Sensitivity, cache: PolicyCache | None = None
+) -> dict[str, Any]:
+    """Every figure of a plan; `null` where something isn't known, never zero.
+
+    Args:
+        plan: The plan.
+        found: What moves it.
+        cache: What hangs on a hosted policy's cache.
+    """
     workload = plan.workload
     mean, sd = mean_and_sd(workload.turns.outcomes)
     return {
@@ -29,6 +38,7 @@ def plan_figures(plan: Plan, found: Sensitivity) -> dict[str, Any]:
         "total_usd": plan.total_usd if plan.is_priced else None,
         "total_usd_per_step": plan.total_usd_per_step if plan.is_priced else None,
         "unpriced": list(plan.unpriced),
+        "policy_cache": cache and cache.model_dump(mode="json"),
         "parts": [part.model_dump() for part in plan.parts],
         "prompt_growth": [row.model_dump() for row in plan.turn_rows],
         "other_reading": _other_readings(plan),

@@ -396,3 +396,62 @@ def test_the_page_s_mean_and_its_spread(plan):
         said + f"where the same constant would make {flat:,.0f}: {with_spread / flat:.2f} times"
         in page
     )
+
+
+def test_a_hosted_policy_says_what_is_taken_to_be_cached_and_what_hangs_on_it(plan):
+    out = plan("--policy-model", "GLM-5.1")
+    cache = figures(plan, "--policy-model", "GLM-5.1")["policy_cache"]
+    assert (cache["hit"], cache["assumed"], cache["has_price"]) == (1.0, True, True)
+    assert "100% of what a prefix cache could hold is planned to hit (assumed, nobody said)" in out
+    both = f"${cache['usd_at_best']:,.2f} if all of it does, ${cache['usd_without']:,.2f} if none"
+    assert both in out
+    # 12,800 of 18,000 input tokens per episode at $1.05 or $0.205 per Mtok, 512,000 episodes.
+    assert cache["usd_without"] - cache["usd_at_best"] == pytest.approx(0.845 * 12_800 * 0.512)
+    assert f"! that is {cache['swing']:.0%} of the sum" in out
+    assert cache["swing"] > 0.3
+
+
+def test_a_share_that_was_given_is_not_warned_of(plan):
+    for flags in (["--cache", "policy=0.5"], ["--set", "policy.cache_hit=0.5"]):
+        out = plan("--policy-model", "GLM-5.1", *flags)
+        assert "50% of what a prefix cache could hold is planned to hit (given)" in out
+        assert "! that is" not in out
+
+
+def test_a_model_without_a_price_for_cached_input_has_no_hits(plan, tmp_path):
+    book = tmp_path / "p.toml"
+    book.write_text('"plain" = {input = 1, output = 2, as_of = "2026-11", source = "mine"}')
+    args = ("--policy-model", "plain", "--prices", book)
+    found = figures(plan, *args)
+    assert found["workload"]["policy"]["cache_hit"] == 0
+    assert found["roles"]["policy"]["per_run"]["cached_tokens"] == 0
+    assert (found["policy_cache"]["assumed"], found["policy_cache"]["swing"]) == (True, 0)
+    out = plan(*args)
+    assert "cached input has no price of its own" in out
+    assert "! that is" not in out
+    assert figures(plan, *args, "--cache", "policy=1")["workload"]["policy"]["cache_hit"] == 1
+
+
+def test_a_roles_file_s_policy_has_a_cache_of_its_own_too(plan, tmp_path):
+    roles = tmp_path / "roles.toml"
+    head = '[policy]\nbase_url = "https://p.example/v1"\nmodel = "m"\n'
+    roles.write_text(head + "prices = {input = 1, output = 2}")
+    assert figures(plan, "--roles", roles)["workload"]["policy"]["cache_hit"] == 0
+    roles.write_text(head + "prices = {input = 1, cached = 0.1, output = 2}")
+    assert "(assumed, nobody said)" in plan("--roles", roles)
+
+
+def test_what_a_workload_s_file_measured_is_not_assumed(plan, tmp_path):
+    path = tmp_path / "w.toml"
+    plan("--set", "policy.cache_hit=0.4", "--write", path)
+    cache = figures(plan, "--workload", path, "--policy-model", "GLM-5.1")["policy_cache"]
+    assert (cache["hit"], cache["assumed"]) == (0.4, False)
+    plan("--policy-model", "GLM-5.1", "--cache", "policy=0.4", "--write", path)
+    cache = figures(plan, "--workload", path, "--policy-model", "Kimi-K3")["policy_cache"]
+    assert cache["assumed"], "of another model"
+
+
+def test_a_policy_on_own_gpus_keeps_the_workload_s_cache(plan):
+    assert figures(plan)["policy_cache"] is None
+    assert figures(plan)["workload"]["policy"]["cache_hit"] == 1
+    assert "planned to hit" not in plan()
