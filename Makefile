@@ -6,6 +6,9 @@ ARGS ?=
 PARALLEL = $(VENV_PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal
 
 .DEFAULT_GOAL := help
+# Two workers, and each command that a test starts, would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Quick checks first, also with make -j.
 .NOTPARALLEL:
 .PHONY: help setup demo test fast unit thorough coverage e2e lint format docs docs-serve clean

@@ -9,7 +9,6 @@ merely differ in dialect (a dict for a JSON string, `""` for no arguments, `"42"
 from __future__ import annotations
 
 import base64
-import copy
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from agentgym.copies import copied
 from agentgym.deadline import Deadline
 from agentgym.errors import AgentGymError, ConfigError, EnvFault, MalformedCall, ToolError
 from agentgym.threads import in_thread
@@ -62,7 +62,7 @@ class Tool:
     def _make_reader(self) -> None:
         plain = getattr(self.function, "__func__", self.function)
         self._arguments, spec = schema_of(plain, self.name, bound=inspect.ismethod(self.function))
-        self.spec = copy.deepcopy(spec)  # the cached one serves every env of the process
+        self.spec = copied(spec)  # the cached one serves every env of the process
         fields = self._arguments.model_fields
         self._parameters = {field: str(info.alias) for field, info in fields.items()}
         self.required: tuple[str, ...] = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -23,3 +24,9 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 # A slow machine is no failure. On CI the examples are the same each time.
 settings.register_profile("agentgym", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("agentgym")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the loaded libraries: a second for each full collection."""
+    gc.collect()
+    gc.freeze()

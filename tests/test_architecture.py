@@ -95,11 +95,15 @@ def _is_type_checking(test: ast.expr) -> bool:
     return name == "TYPE_CHECKING"
 
 
+IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
+HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
 def _imports_by_name(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in {"import_module", "__import__"}
+    return name in IMPORTS_BY_NAME
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,14 @@ class Tree:
         """Every import of a file, wherever in it."""
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         found: list[Import] = []
-        source = ast.parse(path.read_text(encoding="utf-8"))
-        by_name = any(_imports_by_name(node) for node in ast.walk(source))
+        written = path.read_text(encoding="utf-8")
+        source = ast.parse(written)
+        by_name = any(word in written for word in IMPORTS_BY_NAME) and any(
+            _imports_by_name(node) for node in ast.walk(source)
+        )
         ours = f"{self.root.name}."
+        # Expressions import by name, or use the face; in most files there are statements alone.
+        whole = by_name or f"import {self.root.name}" in written
 
         def visit(node: ast.AST, in_function: bool, for_types: bool) -> None:
             targets: list[str] = []
@@ -166,7 +175,8 @@ class Tree:
                 return
             inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             for child in ast.iter_child_nodes(node):
-                visit(child, in_function or inside, for_types)
+                if whole or isinstance(child, HOLDS_STATEMENTS):
+                    visit(child, in_function or inside, for_types)
 
         visit(source, False, False)
         return found

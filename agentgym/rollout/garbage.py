@@ -32,10 +32,13 @@ def collecting_seldom() -> Iterator[None]:
     """
     before = gc.get_threshold()
     gc.collect()
-    gc.freeze()
+    frozen = gc.get_freeze_count() > 0  # by the program, or by a block around this one
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

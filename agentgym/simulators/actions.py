@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from agentgym.copies import copied
 from agentgym.errors import ToolError
 from agentgym.simulator import SimulatedTool
-from agentgym.simulators.records import COUNT, Entity, Records, Row, Schema, copied
+from agentgym.simulators.records import COUNT, Entity, Records, Row, Schema
 
 Check: TypeAlias = Callable[["Records", Mapping[str, Any], Row], None]
 """`(records, arguments, row)`: raises `ToolError` where the call isn't allowed."""

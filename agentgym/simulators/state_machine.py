@@ -14,12 +14,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym.copies import copied
 from agentgym.errors import AgentGymError, ConfigError, SimulatorError, ToolError
 from agentgym.json_schema import non_finite
 from agentgym.simulator import SimulatedWorld
 from agentgym.simulators.actions import Action
 from agentgym.simulators.domain import Domain
-from agentgym.simulators.records import Entity, Records, copied
+from agentgym.simulators.records import Entity, Records
 
 
 class StateMachineTools:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentgym.copies import copied
 from agentgym.core import AgentEnv
 from agentgym.testing.conversation import EnvCheckError, check_conversation
 from agentgym.testing.recording import Transition, play_step_by_step
@@ -77,7 +77,7 @@ def _play_and_check_conversation(
         running = env.running
         if running is None:
             raise EnvCheckError("the env forgot its episode during a step")
-        now = copy.deepcopy(running.messages)
+        now = copied(running.messages)
         check_conversation(now)
         added = now[len(before) :]
         if now[: len(before)] != before:
@@ -147,7 +147,7 @@ def returned_messages_are_the_callers(subject: Subject) -> None:
         env.action_space.seed(subject.seed)
         for _ in range(2):
             running = env.running
-            before = copy.deepcopy(running.messages) if running else []
+            before = copied(running.messages) if running else []
             for message in observation:
                 message["content"] = "changed by the caller"
             if running is not None and running.messages != before:

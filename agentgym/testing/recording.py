@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gymnasium.utils.env_checker import data_equivalence
 
+from agentgym.copies import copied
 from agentgym.core import AgentEnv
 from agentgym.sync import run_on_background_loop
 from agentgym.testing.conversation import EnvCheckError
@@ -58,11 +58,11 @@ def play_step_by_step(
     observation, info = env.reset(seed=seed)
     if actions is None:
         env.action_space.seed(seed)
-    yield None, Transition(*copy.deepcopy((observation, 0.0, False, False, info)))
+    yield None, Transition(*copied((observation, 0.0, False, False, info)))
     for index in range(max_steps if actions is None else len(actions)):
         action = env.action_space.sample() if actions is None else actions[index]
-        before = copy.deepcopy(action)
-        transition = Transition(*copy.deepcopy(env.step(action)))
+        before = copied(action)
+        transition = Transition(*copied(env.step(action)))
         if action != before:
             raise EnvCheckError(
                 f"step() changed the action it was given from {before!r:.300} to {action!r:.300}; "
@@ -78,9 +78,9 @@ def play_async(env: AgentEnv, *, seed: int, actions: Sequence[Action]) -> Record
 
     async def run() -> list[Transition]:
         observation, info = await env.areset(seed=seed)
-        found = [Transition(*copy.deepcopy((observation, 0.0, False, False, info)))]
+        found = [Transition(*copied((observation, 0.0, False, False, info)))]
         for action in actions:
-            found.append(Transition(*copy.deepcopy(await env.astep(action))))
+            found.append(Transition(*copied(await env.astep(action))))
             if found[-1].terminated or found[-1].truncated:
                 break
         return found

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from agentgym.client import Endpoint, ModelClient
+from agentgym.copies import copied
 from agentgym.core import AgentEnv
 from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.judge import INVENTED_VALUE, AnswerVerifier
@@ -37,7 +38,7 @@ from agentgym.simulator import (
     ToolSimulator,
     refused_replies,
 )
-from agentgym.simulators.records import State, copied
+from agentgym.simulators.records import State
 from agentgym.sync import run_inline
 from agentgym.tools import ToolBox
 from agentgym.types import Message, Task, clean_text

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from agentgym.copies import copied
 from agentgym.envs.toolworld.answers import Answer
 from agentgym.envs.toolworld.domains import CATALOGUES
 from agentgym.envs.toolworld.templates import Call, Catalogue, Look, Posed, Split, Template
 from agentgym.errors import ConfigError, ToolError
 from agentgym.simulator import SimulatedTool, SimulatedWorld
-from agentgym.simulators.records import State, copied
+from agentgym.simulators.records import State
 from agentgym.simulators.state_machine import StateMachineTools
 from agentgym.sync import run_inline
 

@@ -1,0 +1,31 @@
+"""Copies of what is mostly JSON: messages, tools' schemas, the data of an `info`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+def copied(value: T) -> T:
+    """What `copy.deepcopy` gives, several times as fast for JSON values and tuples of them.
+
+    Parts that occur twice become two parts; JSON has no way to say that they were one.
+    """
+    return _copied(value)  # type: ignore[no-any-return]
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict:
+        return {_copied(key): _copied(item) for key, item in value.items()}
+    if kind is list:
+        return [_copied(item) for item in value]
+    if kind is tuple:
+        return tuple([_copied(item) for item in value])
+    return copy.deepcopy(value)
