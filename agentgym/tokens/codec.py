@@ -216,7 +216,8 @@ class ChatCodec:
         """Establish that a task's conversation can be extended turn by turn.
 
         Plays stand-in turns behind the opening and compares what is put together with the
-        template's rendering of the whole. With `allow_breaks`, only that the opening is rendered.
+        template's rendering of the whole. With `allow_breaks`, only that the opening is rendered,
+        and what a user says with it.
 
         Args:
             opening: A task's opening messages.
@@ -227,6 +228,7 @@ class ChatCodec:
         """
         self.prompt_ids(opening, tools)
         if self.allow_breaks:
+            self._require_words()
             return
         if self.drops_reasoning and not self.native_tools:  # answered by user messages
             _tell(
@@ -242,6 +244,19 @@ class ChatCodec:
                 "whatever follows it and save it as the tokenizer's chat_template (those of "
                 f"trl/chat_templates/*_training.jinja do, for the common families{trl}), or a "
                 "trainer that takes several rows per episode, with allow_breaks"
+            )
+
+    def _require_words(self) -> None:
+        """See that the template shows what a user says; some take lists of parts and skip text."""
+        try:
+            shown = self._render.render([ANY_USER], (), generation=True)
+        except TEMPLATE_ERRORS:  # it wants more than that; the task's own opening it takes
+            return
+        if ANY_USER["content"] not in shown:
+            raise TrainingError(
+                f"the chat template of {self.tokenizer.name_or_path!r} leaves out what a user says "
+                "in plain text, as those do that take content as a list of parts; save one that "
+                "takes text as the tokenizer's chat_template"
             )
 
     def _form(self, text: str) -> tuple[ChatTemplate, Extension, Trial]:

@@ -266,6 +266,20 @@ def test_what_cannot_be_extended_is_refused_in_one_line_with_the_remedy(fault: s
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("family", sorted(REFUSED))
+def test_template_that_leaves_out_what_a_user_says_is_refused_also_where_it_may_break(
+    family: str,
+) -> None:
+    """One that takes lists of parts renders an empty message for a text, and raises nothing."""
+    codec = codec_of(family, allow_breaks=True)
+    if family == "deepseekv3":
+        codec.check(OPENING, TOOLS)
+        return
+    with pytest.raises(TrainingError, match="list of parts") as refused:
+        codec.check(OPENING[1:], [])
+    assert "\n" not in str(refused.value)
+
+
 def test_template_that_refuses_the_opening_is_told_with_the_roles() -> None:
     with pytest.raises(TrainingError, match="system → user: System role not supported"):
         codec_of("gemma").check(OPENING, [])
