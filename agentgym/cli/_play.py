@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli._continued import RecordedSink, known_calls
 from agentgym.cli._endpoints import endpoints_table, preflight
 from agentgym.cli._folder import RunFolder
 from agentgym.cli._interrupts import Interrupts
@@ -19,6 +18,7 @@ from agentgym.cli._limits import stages_line
 from agentgym.cli._watching import Watching, stuck_after_s
 from agentgym.client import ModelClient, Role, SamplingParams, public_url
 from agentgym.roles import Roles
+from agentgym.rollout.continued import RecordedSink, known_calls
 from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
