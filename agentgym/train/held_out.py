@@ -79,7 +79,7 @@ def held_out_tasks(
     if shared and "split" in env_kwargs:
         raise ConfigError(
             f"{len(shared)} held-out tasks are trained on, too, such as {min(shared)!r}; name "
-            "another split in eval_env_kwargs"
+            "another split in eval.env_kwargs"
         )
     if len(known) < 2:
         raise ConfigError(
