@@ -36,8 +36,9 @@ TRUNCATED: Mapping[CutBy, TruncatedAs] = {
 }
 """What holds where nothing else is said."""
 
-LARGEST = 3.4e38
-"""Rewards beyond are infinite in the trainer's float32."""
+LARGEST = 1e18
+"""The trainer compares rewards in float32: the squares of larger ones are infinite, and so would a
+deviation be, or a baseline."""
 
 
 @dataclass(frozen=True)
