@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -68,18 +69,35 @@ def create_app(config: ServiceConfig) -> FastAPI:
         docs_url=None,  # Swagger UI, from elsewhere; see request_page
         redoc_url=None,
         lifespan=lifespan,
-        generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
+        generate_unique_id_function=_operation,
     )
     app.state.service = service
     render_faults(app)
-    app.include_router(job_router(service.jobs, config.keeping))
-    app.include_router(policy_router(service.pools))
-    app.include_router(session_router(service.sessions))
+    _include(app, job_router(service.jobs, config.keeping))
+    _include(app, policy_router(service.pools))
+    _include(app, session_router(service.sessions))
     _add_health(app, service)
     _add_about(app, service)
     _add_page(app)
     app.add_middleware(Gate, tokens=config.tokens, max_body_bytes=config.max_body_bytes)
     return app
+
+
+def _operation(route: APIRoute) -> str:
+    return f"{route.tags[0]}_{route.name}"
+
+
+def _include(app: FastAPI, router: APIRouter) -> None:
+    """Take a router's routes as they are, and its lifespan.
+
+    `include_router` would make each of them anew, which is most of the time that an application
+    takes to make.
+    """
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            route.unique_id = _operation(route)
+        app.router.routes.append(route)
+    app.include_router(APIRouter(lifespan=router.lifespan_context))
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
