@@ -354,7 +354,7 @@ def test_only_dapo_refills_unless_told() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group_size": 1}, "group_size.*greater than or equal to 2, got 1"),
+        ({"group_size": 1}, "group_size: one episode alone.*at least 2 per task"),
         ({"objective.algorithm": "ppo"}, "algorithm.*'rloo', got 'ppo'"),
         ({"objective.refill": -1}, "refill"),
         ({"objective.truncated": "drop"}, "unknown choice .*mask, floor"),
