@@ -10,6 +10,8 @@ Examples:
   agentgym eval run --env agentgym/SupportDesk-v0 -n 24 --samples 4 --out runs/before \
       --policy expert --model before=my-policy@http://localhost:8000/v1
   agentgym eval run --env agentgym/ToolWorld-v0 --columns columns.toml --at-once --out runs/x
+  agentgym eval run --env agentgym/ToolWorld-v0 --columns columns.toml --out runs/x --record calls
+  agentgym eval run --env agentgym/ToolWorld-v0 --columns columns.toml --out runs/y --replay calls
   agentgym eval run --env my_envs:mine/Shop-v0 --policy random --score my_scores:strict
 
 A columns file has one table per column, with the fields of an endpoint (docs/evaluation.md):
@@ -85,6 +87,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at-once", action="store_true", help="columns share the slots; else one after the other"
     )
     add_limit_arguments(parser)
+    where = parser.add_argument_group(
+        "where episodes are played, and where models answer from"
+    ).add_mutually_exclusive_group()
+    where.add_argument(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="keep every model call, in a file per column, to replay the evaluation or go on with "
+        "it: calls that are in it aren't paid again",
+    )
+    where.add_argument(
+        "--replay", type=Path, metavar="FOLDER", help="answer from such files; asks no server"
+    )
+    where.add_argument(
+        "--service",
+        metavar="URL",
+        help="models' columns are played by the rollout service there (`agentgym serve`), with the "
+        "keys that it has; its token is read from AGENTGYM_SERVICE_TOKEN. The env's own policies "
+        "play in this process only: run them first, with the same --out and without --service",
+    )
     output = parser.add_argument_group("output, and going on with a run")
     output.add_argument(
         "--out", type=Path, help="folder, new or of an earlier run (default: a new one under runs/)"

@@ -128,6 +128,11 @@ class EvaluationCommand:
                 "--enough leaves out the slowest episodes, which would bias an evaluation; "
                 "play fewer tasks with -n"
             )
+        traces = args.out and (args.out / "traces").resolve()
+        if args.record and args.record.resolve() == traces:
+            raise ConfigError(
+                f"--record {args.record} is where the traces go; record to another folder"
+            )
         if args.samples < 1:
             raise ConfigError(f"--samples must be at least 1, got {args.samples}")
         if not (args.policy or args.model or args.columns):
@@ -139,6 +144,7 @@ class EvaluationCommand:
         from agentgym.evaluate.external import named_score
         from agentgym.evaluate.harness import Evaluation
         from agentgym.evaluate.setting import EvaluationSetting
+        from agentgym.evaluate.where import Where
 
         args = self._args
         columns, roles = self._columns()
@@ -161,6 +167,7 @@ class EvaluationCommand:
             retry_masked=args.retry_masked,
             at_once=args.at_once,
             progress=not args.quiet,
+            where=Where(record=args.record, replay=args.replay, service=args.service),
         )
 
     def _columns(self) -> tuple[list[ColumnSpec], Roles]:

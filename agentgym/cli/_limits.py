@@ -124,7 +124,7 @@ def larger_budget(status: BudgetStatus) -> str:
     from agentgym.rollout.budget import amount_text
 
     cap = status.struck
-    flag = f"a --budget-{cap.unit} {'' if cap.role is None else f'{cap.role}='}above "
+    flag = f"a --budget-{cap.unit} {'' if cap.role is None else f'{cap.role}=N '}above "
     limit = amount_text(cap.limit, cap.unit).removesuffix(" tokens")
     left = len(status.cut) + len(status.not_run)
     if status.expected is None or status.not_run_unknown:

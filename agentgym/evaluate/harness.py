@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentgym.client import Endpoint, ModelClient
 from agentgym.clients import BalancedClient, ScriptedClient, connect
@@ -28,15 +28,19 @@ from agentgym.evaluate.folder import alone_in, check_tasks, keep_aside, note_tas
 from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk, usage_in
 from agentgym.evaluate.result import EvaluationResult, read_result, write_result
 from agentgym.evaluate.setting import EvaluationSetting, code_version
+from agentgym.evaluate.where import Where, engine_at
 from agentgym.roles import Roles
 from agentgym.rollout import BudgetStatus, Engine, Ledger, Limits, Progress, Retry, Stages
 from agentgym.rollout.journal import Journal
 from agentgym.rollout.policies import named_policy
 from agentgym.rollout.progress import progress_for
 from agentgym.rollout.request import EpisodeRequest
-from agentgym.rollout.spending import SPENT_FILE, read_spending
+from agentgym.rollout.spending import SPENT_FILE, Spending, read_spending
 from agentgym.traces import TraceWriter
 from agentgym.types import ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.remote.engine import RemoteEngine
 
 RESULT = "result.json"
 MOST_EPISODES = 10_000_000
@@ -57,6 +61,8 @@ class Evaluation:
         at_once: Whether the columns play at the same time and share the slots of `limits`; else one
             after the other.
         progress: True for a live bar, or a `Progress`; for all columns together.
+        where: Whether calls are recorded or replayed, or a service plays; default: this process
+            plays and asks servers.
 
     Raises:
         ConfigError: If the columns can't be told apart, a policy is unknown, or the folder holds
@@ -75,6 +81,7 @@ class Evaluation:
         retry_masked: bool = False,
         at_once: bool = False,
         progress: bool | Progress | None = None,
+        where: Where | None = None,
     ) -> None:
         if samples < 1:
             raise ConfigError(f"samples must be at least 1, got {samples}")
@@ -89,7 +96,7 @@ class Evaluation:
         check_names(columns)
         self.setting, self.out, self.samples = setting, out, samples
         self._limits = limits or Limits()
-        self._retry, self._at_once = retry, at_once
+        self._retry, self._at_once, self._where = retry, at_once, where or Where()
         self._bar = SharedProgress(progress_for(progress))
         self._check_same_evaluation()
         for column in columns:
@@ -102,7 +109,7 @@ class Evaluation:
         check_tasks(out, setting.world_hash, setting.tasks)
         self._retry_masked = retry_masked
         self._missing = self._look()
-        self._engines: list[Engine] = []
+        self._engines: list[Engine | RemoteEngine] = []
         self._is_drained = False
         self._code = code_version()
         self.stopped: dict[str, str] = {}
@@ -207,10 +214,14 @@ class Evaluation:
         todo = [column for column in self._columns if self._missing[column.spec.name]]
         if not todo:
             return
-        self._check_keys()
+        self._where.check(self.missing(), [column.spec for column in self._columns], self._limits)
+        await self._where.greet()
+        if self._where.asks_models:
+            self._check_keys()
         ledger = self._ledger()
         clients = [self._client(column.spec) for column in todo]
-        await self._preflight(todo, clients)
+        if self._where.asks_models:
+            await self._preflight(todo, clients)
         stages = Stages(self._limits) if self._at_once else None
         note_tasks(self.out, self.setting.world_hash, self.setting.tasks)
         self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
@@ -253,17 +264,21 @@ class Evaluation:
         spec, secrets = column.spec, self._secrets(column.spec)
         self._bar.note("all columns" if self._at_once else f"column {spec.name}")
         mark = {"column": spec.name, "config": column.config, "code": self._code}
+        file = self._where.files(each.spec.name for each in self._columns)[spec.name]
         with (
+            self._where.calls(file, column.traces, self._missing[spec.name]) as calls,
             self._journal(column, secrets) as journal,
             TraceWriter(column.traces, secrets=secrets) as writer,
         ):
-            engine = Engine(
+            engine = engine_at(
+                self._where,
                 self.setting.env,
-                client=client,
+                calls.policy(client, spec),
+                spec,
                 env_kwargs=self.setting.env_kwargs,
                 sampling=spec.sampling,
                 limits=self._limits,
-                writer=writer,
+                writer=calls.sink(writer),
                 progress=self._bar,
                 policy_name=spec.model or spec.policy,
                 metadata={MARK: mark},
@@ -290,7 +305,7 @@ class Evaluation:
     def _journal(
         self, column: ColumnOnDisk, secrets: Iterable[str]
     ) -> AbstractContextManager[Journal | None]:
-        if not self.setting.keeps_unjudged:
+        if not self.setting.keeps_unjudged or self._where.service is not None:
             return nullcontext()
         return Journal(column.unjudged, secrets=secrets)
 
@@ -341,7 +356,9 @@ class Evaluation:
         servers = [server for column in self._columns for server in column.spec.servers]
         ledger.check_prices((*servers, *self.setting.endpoints.values()))
         told = usage_in(self.out / TRACES)
-        spent = read_spending(self.out / SPENT_FILE).at_least(told)
+        # What was paid for and has no trace is charged again as it comes out of a recording.
+        known = Spending() if self._where.record else read_spending(self.out / SPENT_FILE)
+        spent = known.at_least(told)
         ledger.spent_before(spent.billed, unbilled=spent.unbilled)
         ledger.keep_in(self.out / SPENT_FILE)
         return ledger

@@ -191,3 +191,59 @@ def test_export_writes_a_log_per_column(agentgym_command, tmp_path: Path) -> Non
     (tmp_path / "r" / "traces").rename(tmp_path / "gone")
     _, _, err = agentgym_command(*export, "y.eval", "--column", "none")
     assert "has 0 of 2 conversations" in err
+
+
+def test_calls_are_recorded_in_a_folder_and_replayed_without_a_server(
+    agentgym_command, model_server, tmp_path: Path
+) -> None:
+    server = model_server(lambda _: (200, SAYS_NOTHING))
+    models = [f"--model={name}=m@{server.url}" for name in ("one", "two")]
+    play = ("eval", "run", "--env", ENV, *models, "-n", "2", "--max-turns", "2", "--quiet")
+    code, _, err = agentgym_command(*play, "--out", "x", "--record", "calls")
+    assert (code, err) == (0, "")
+    assert sorted(f.name for f in (tmp_path / "calls").iterdir()) == ["one.jsonl", "two.jsonl"]
+    asked = len(server.bodies)
+    code, _, err = agentgym_command(*play, "--out", "y", "--replay", "calls")
+    assert (code, err) == (0, "")
+    assert len(server.bodies) == asked
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in "xy"]
+    rows = [[[a["usage"] for a in c["attempts"]] for c in r["columns"]] for r in results]
+    assert rows[0] == rows[1]
+    code, _, err = agentgym_command(*play, "--out", "x", "--record", "x/traces")
+    assert code == 1
+    assert "--record x/traces is where the traces go; record to another folder" in err
+    code, _, err = agentgym_command(*play, "--record", "a", "--service", "http://h")
+    assert (code, "not allowed with argument" in err) == (2, True)
+
+
+SAYS_NOTHING = {
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "I don't know."},
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 20, "completion_tokens": 5},
+}
+
+
+def test_a_budget_that_is_used_up_says_how_many_there_are_and_what_to_raise(
+    agentgym_command, model_server, tmp_path: Path
+) -> None:
+    usage = {"prompt_tokens": 3000, "completion_tokens": 5}
+    server = model_server(lambda _: (200, {**SAYS_NOTHING, "usage": usage}))
+    models = [f"--model={name}=m@{server.url}" for name in ("one", "two")]
+    play = ("eval", "run", "--env", ENV, *models, "-n", "4", "--max-turns", "2", "--quiet")
+    play = (*play, "--out", "x", "--max-tokens", "5", "--concurrency", "1")
+    told = []
+    for _ in range(2):
+        code, _, err = agentgym_command(*play, "--budget-tokens", "policy=12000")
+        assert code == 3, err
+        told.append(err.splitlines()[-1])
+    result = json.loads((tmp_path / "x" / "result.json").read_text())
+    there = sum(len(column["attempts"]) for column in result["columns"])
+    assert 0 < there < 8
+    assert f"{there} of 8 episodes are there (none of them new), {8 - there} are left" in told[1]
+    assert "plays the rest with --out x and a --budget-tokens policy=N above 12,000" in told[1]
+    assert "(policy) are spent" in told[1]
