@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import agentgym
-from agentgym.cli._overview import overview
 from agentgym.errors import AgentGymError, BudgetStop
 
 EXIT_ERROR = 1
@@ -62,6 +61,8 @@ def _command(name: str) -> ModuleType:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command, subcommands included."""
+    from agentgym.cli._overview import overview
+
     parser = _Parser(
         prog="agentgym",
         description="LLM-agent tasks as Gymnasium environments, asynchronous rollouts, training.",
