@@ -41,6 +41,7 @@ OWNED: Mapping[str, str] = {
 _ONLY_TEMPERATURE = "the trainer's log-probabilities know only the temperature"
 _SERVERS = "the field 'policy.servers' says where the policy is"
 _ONE_REWARD = "there is one reward, whose parts the environment's judge weighs"
+_LOGGED = "every step is logged as it is, and the monitors need each"
 _BEST = "evaluations are the field 'eval.every', and the best checkpoint is kept"
 
 FIXED: Mapping[str, str] = {
@@ -63,6 +64,9 @@ FIXED: Mapping[str, str] = {
     "vllm_structured_outputs_regex": _ONLY_TEMPERATURE,
     "reward_weights": _ONE_REWARD,
     "multi_objective_aggregation": _ONE_REWARD,
+    "logging_steps": _LOGGED,
+    "logging_strategy": _LOGGED,
+    "logging_nan_inf_filter": _LOGGED,
     "load_best_model_at_end": _BEST,
     "metric_for_best_model": _BEST,
     "greater_is_better": _BEST,

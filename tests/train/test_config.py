@@ -54,6 +54,8 @@ def test_file_settings_and_fields_apply_in_that_order(tmp_path: Path) -> None:
         ({"grpo": {"save_strategy": "no"}}, "the field 'keep.checkpoints_every'"),
         ({"grpo": {"steps_per_generation": 3}}, "set by the field 'tasks_per_step'"),
         ({"grpo": {"reward_weights": [2.0]}}, "there is one reward"),
+        # The mean of five steps' tokens would be counted as those of the five.
+        ({"grpo": {"logging_steps": 5}}, "logging_steps can't be set: every step is logged"),
         ({"grpo": {"eval_strategy": "steps"}}, "set by the field 'eval.every'"),
         ({"grpo": {"resume_from_checkpoint": "x"}}, "--resume continues"),
         ({"objective.truncated": "msk"}, "truncated: unknown choice 'msk'; did you mean 'mask'"),
