@@ -143,4 +143,5 @@ def _usage(found: Diagnosis) -> str:
         )
         for role, each in found.usage.items()
     ]
-    return columns(("tokens", "in", "out", "cost"), rows)
+    told = columns(("tokens", "in", "out", "cost"), rows)
+    return f"{told}\nheld-out evaluations are not in it" if found.held_out else told

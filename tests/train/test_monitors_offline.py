@@ -261,3 +261,12 @@ def test_tokens_and_dollars_are_added_up_by_role(tmp_path: Path) -> None:
                 writer.write(trace.model_copy(update={"usage": {"judge": judge}}))
     usage = diagnose(out).usage
     assert usage == {"judge": {"tokens_in": 600.0, "tokens_out": 60.0, "usd": 3.0}}
+
+
+def test_dollars_of_some_steps_only_are_no_total(tmp_path: Path) -> None:
+    used = {"agentgym/usage/judge/tokens_in": 100.0, "agentgym/usage/judge/tokens_out": 0.0}
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step in range(1, 4):
+            price = {"agentgym/usage/judge/usd": 0.5} if step > 1 else {}
+            file.write(json.dumps({"step": step, "reward": 0.0, **used, **price}) + "\n")
+    assert diagnose(tmp_path).usage == {"judge": {"tokens_in": 300.0, "tokens_out": 0.0}}

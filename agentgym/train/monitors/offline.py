@@ -59,7 +59,8 @@ class Diagnosis(Record):
     figures: tuple[Moved, ...]
     held_out: tuple[HeldOutScore, ...]
     usage: dict[str, dict[str, Finite]] = Field(default_factory=dict)
-    """Role to `tokens_in`, `tokens_out` and, where there are prices, `usd`, over the whole run."""
+    """Role to `tokens_in`, `tokens_out` and, where all steps have prices, `usd`, over all training
+    steps; held-out evaluations are not in it."""
     groups: dict[str, Finite] = Field(default_factory=dict)
     """Shares of equal groups in the last window: `seen`, `expected`, `expected_by_task`; with
     `p` and `group_size`."""
@@ -274,11 +275,17 @@ def _figures(history: RunHistory) -> Iterator[Moved]:
 
 def _usage(history: RunHistory) -> dict[str, dict[str, float]]:
     total: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    priced: dict[str, set[bool]] = defaultdict(set)
     for step in history.steps:
         for name, value in step.values.items():
             if name.startswith(f"{OURS}usage/"):
                 role, _, what = name.removeprefix(f"{OURS}usage/").rpartition("/")
                 total[role][what] += value
+                if what != "usd" and value:
+                    priced[role].add(f"{OURS}usage/{role}/usd" in step.values)
+    for role in total:
+        if priced[role] == {True, False}:  # a price that was known from some step on
+            total[role].pop("usd")
     return {role: dict(each) for role, each in total.items()}
 
 
