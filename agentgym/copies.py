@@ -20,12 +20,10 @@ def copied(value: T) -> T:
 
 def _copied(value: Any) -> Any:
     kind = type(value)
-    if kind in _ATOMS:
-        return value
-    if kind is dict:
-        return {_copied(key): _copied(item) for key, item in value.items()}
+    if kind is dict:  # keys can't be changed, or nothing would be found under them again
+        return {key: item if type(item) in _ATOMS else _copied(item) for key, item in value.items()}
     if kind is list:
-        return [_copied(item) for item in value]
+        return [item if type(item) in _ATOMS else _copied(item) for item in value]
     if kind is tuple:
-        return tuple([_copied(item) for item in value])
-    return copy.deepcopy(value)
+        return tuple([item if type(item) in _ATOMS else _copied(item) for item in value])
+    return value if kind in _ATOMS else copy.deepcopy(value)

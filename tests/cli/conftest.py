@@ -49,7 +49,8 @@ class ModelServer:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.handle_error = lambda *args: None  # clients that went away
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        serve = self.server.serve_forever
+        threading.Thread(target=serve, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self.server.shutdown()

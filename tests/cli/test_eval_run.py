@@ -66,11 +66,17 @@ def test_other_parameters_use_no_old_episode(agentgym_command, tmp_path: Path) -
         (("--samples", "0"), "--samples must be at least 1"),
         (("-n", "10000"), "n must be 1 to"),
         (("--enough", "3"), "would bias an evaluation"),
-        (("--policy", "expart"), "has no policy 'expart'"),
-        (("--policy", "none"), "2 columns are called 'none'"),
+        (("-n", "2", "--policy", "expart"), "has no policy 'expart'"),
+        (("-n", "2", "--policy", "none"), "2 columns are called 'none'"),
         (("--model", "m"), "expected [NAME=]MODEL@URL"),
-        (("--model", "m@http://127.0.0.1:9/v1"), "column m: http://127.0.0.1:9/v1"),
-        (("--score", "agentgym.envs.toolworld.judge:AnswerVerifier"), "the training reward itself"),
+        (
+            ("-n", "2", "--model", "m@http://127.0.0.1:9/v1"),
+            "column m: http://127.0.0.1:9/v1",
+        ),
+        (
+            ("-n", "2", "--score", "agentgym.envs.toolworld.judge:AnswerVerifier"),
+            "the training reward itself",
+        ),
         (("--columns", "none.toml"), "can't read none.toml"),
         (("--task", "toolworld/x/0"), "no task 'toolworld/x/0'"),
     ],
@@ -149,6 +155,7 @@ def test_a_server_that_fails_leaves_rows_without_a_score(
     assert "no score" in out
 
 
+@pytest.mark.thorough
 def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL in the middle: the next run plays exactly what is missing."""
     command = [
