@@ -1,13 +1,17 @@
 """One form of a chat template, and conversations as it wants to see them.
 
 Templates disagree about details of the same message: arguments as an object or as the JSON string
-that the wire has, the tool's name beside its result, no content or an empty one. What differs is
-settled here, once, so that whoever renders passes plain OpenAI messages.
+that the wire has, the tool's name beside its result, no content or an empty one, ids of calls as
+they come or of nine letters. What differs is settled here, once, so that whoever renders passes
+plain OpenAI messages.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +22,7 @@ from agentgym.types import Message, ToolSpec
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
 """What a chat template raises when it refuses a conversation or was not written for it."""
 _PROBE = "agentgymprobe"
+_NINE = re.compile(r"[A-Za-z0-9]{9}")
 
 
 class ChatTemplate:
@@ -37,7 +42,9 @@ class ChatTemplate:
         self.text = text
         self._kwargs = dict(kwargs)
         self._native_tools = native_tools
-        self._arguments_as_text = native_tools and self._wants_text()
+        self._arguments_as_text = self._nine_letters = False
+        if native_tools:
+            self._settle_calls()
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, generation: bool
@@ -76,8 +83,11 @@ class ChatTemplate:
                 named = {c["id"]: c["function"].get("name") or "" for c in calls if c.get("id")}
                 names |= named
                 last = next(reversed(named.values()), "")
-            if message.get("role") == "tool" and "name" not in message:
-                shown["name"] = names.get(message.get("tool_call_id", ""), last)
+            if message.get("role") == "tool":
+                answered = message.get("tool_call_id") or ""
+                shown.setdefault("name", names.get(answered, last))
+                if self._nine_letters:
+                    shown["tool_call_id"] = _nine_letters(answered)
             wanted.append(shown)
         return wanted
 
@@ -88,12 +98,18 @@ class ChatTemplate:
             arguments = _as_object(arguments) if isinstance(arguments, str) else arguments or {}
         elif not isinstance(arguments, str):
             arguments = json.dumps(arguments or {}, ensure_ascii=False)
-        return {**call, "function": {**function, "arguments": arguments}}
+        shown = {**call, "function": {**function, "arguments": arguments}}
+        if self._nine_letters:
+            shown["id"] = _nine_letters(call.get("id") or "")
+        return shown
 
-    def _wants_text(self) -> bool:
-        """Whether arguments must be a JSON string (DeepSeek V3); most templates take an object."""
-        for as_text in (False, True):
-            self._arguments_as_text = as_text
+    def _settle_calls(self) -> None:
+        """Find out how calls must look; most templates take arguments as an object and any id.
+
+        DeepSeek V3's takes arguments as a JSON string, and Mistral's ids of nine letters or digits.
+        """
+        for nine, as_text in itertools.product((False, True), repeat=2):
+            self._nine_letters, self._arguments_as_text = nine, as_text
             function = {"name": "probe", "arguments": {_PROBE: _PROBE}}
             call = {"id": "call_0", "type": "function", "function": function}
             conversation: list[Message] = [
@@ -105,8 +121,19 @@ class ChatTemplate:
             except TEMPLATE_ERRORS:
                 continue
             if _PROBE in text and f"{{'{_PROBE}'" not in text:  # not Python's own spelling
-                return as_text
-        return False
+                return
+        self._nine_letters = self._arguments_as_text = False
+
+
+def _nine_letters(given: str) -> str:
+    """An id of nine letters or digits; always the same for the same id, and as it is if it is one.
+
+    Args:
+        given: Any id.
+    """
+    if _NINE.fullmatch(given):
+        return given
+    return hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=5).hexdigest()[:9]
 
 
 def _as_object(arguments: str) -> Any:

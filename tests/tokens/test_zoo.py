@@ -305,6 +305,34 @@ def test_arguments_reach_a_template_as_it_wants_them() -> None:
         assert "\\" not in codec.tokenizer.decode(ids)
 
 
+NINE_LETTERS = (  # after Mistral's own
+    "{% macro nine(id) %}{% if id | length != 9 %}{{ raise_exception('ids have length 9!') }}"
+    "{% endif %}{{ id }}{% endmacro %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'tool' %}{{ nine(m.tool_call_id) }} {{ m.name }}: {% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ nine(c.id) }}"
+    "[ARGS]{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_ids_of_calls_reach_a_template_as_it_wants_them() -> None:
+    codec = codec_of("qwen2_5", template=NINE_LETTERS)
+    assert codec.native_tools
+    codec.check(OPENING, TOOLS)
+    first, second, third = called("a", "b"), results("c", "d"), called("e")
+    for message in (*first["tool_calls"], *third["tool_calls"]):
+        message["id"] = f"call_{message['id']}"
+    for message in second:
+        message["tool_call_id"] = f"call_{message['tool_call_id']}"
+    ids = [*codec.prompt_ids(OPENING, TOOLS), *codec.suffix_ids([], first, second, TOOLS)]
+    shown = codec.tokenizer.decode(ids)
+    answered = re.findall(r"tool\n([a-z0-9]{9}) search: ([cd])", shown)
+    assert [text for _, text in answered] == ["c", "d"]
+    whole = codec.tokenizer.decode(codec.prompt_ids([*OPENING, first, *second], TOOLS))
+    assert re.findall(r"CALL_ID\]([a-z0-9]{9})", whole) == [call for call, _ in answered]
+    assert whole.endswith(shown[-60:])
+
+
 def test_without_trl_there_is_no_form_for_training(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (training_forms, codec_module):
         monkeypatch.setattr(module, "templates_folder", lambda: None)
