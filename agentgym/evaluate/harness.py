@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from agentgym.client import Endpoint, ModelClient
 from agentgym.clients import BalancedClient, ScriptedClient, connect
 from agentgym.clients.failures import secrets_of
-from agentgym.errors import BudgetStop, ConfigError, EndpointError, RolloutStopped
+from agentgym.errors import BudgetStop, ConfigError, RolloutStopped
+from agentgym.evaluate.asking import check_keys, preflight, status_of_all
 from agentgym.evaluate.bar import SharedProgress
 from agentgym.evaluate.columns import ColumnSpec, check_names
 from agentgym.evaluate.folder import alone_in, check_tasks, keep_aside, note_tasks
@@ -29,15 +30,13 @@ from agentgym.evaluate.on_disk import MARK, TRACES, ColumnOnDisk, usage_in
 from agentgym.evaluate.result import EvaluationResult, read_result, write_result
 from agentgym.evaluate.setting import EvaluationSetting, code_version
 from agentgym.evaluate.where import Where, engine_at
-from agentgym.roles import Roles
-from agentgym.rollout import BudgetStatus, Engine, Ledger, Limits, Progress, Retry, Stages
+from agentgym.rollout import Engine, Ledger, Limits, Progress, Retry, Stages
 from agentgym.rollout.journal import Journal
 from agentgym.rollout.policies import named_policy
 from agentgym.rollout.progress import progress_for
 from agentgym.rollout.request import EpisodeRequest
 from agentgym.rollout.spending import SPENT_FILE, Spending, read_spending
 from agentgym.traces import TraceWriter
-from agentgym.types import ToolSpec
 
 if TYPE_CHECKING:
     from agentgym.remote.engine import RemoteEngine
@@ -85,7 +84,7 @@ class Evaluation:
     ) -> None:
         if samples < 1:
             raise ConfigError(f"samples must be at least 1, got {samples}")
-        planned = samples * len(setting.tasks) * len(columns)
+        planned = self._planned = samples * len(setting.tasks) * len(columns)
         if planned > MOST_EPISODES:
             raise ConfigError(
                 f"{planned:,} episodes are more than can be kept track of: {len(columns)} columns, "
@@ -184,31 +183,10 @@ class Evaluation:
             try:
                 await self._play_missing()
             except BudgetStop as stop:
-                status = self._status_of_all(stop.status, sum(self.missing().values()))
+                status = status_of_all(
+                    stop.status, self._planned, sum(self.missing().values()), self._look()
+                )
                 raise BudgetStop(str(status), status) from stop
-
-    def _status_of_all(self, status: BudgetStatus, before: int) -> BudgetStatus:
-        """How the evaluation stands: an engine knows one column, and this part of the run only.
-
-        Args:
-            status: The engine's, with its column's name before each of its episodes.
-            before: Episodes that were missing when this part began.
-        """
-        planned = len(self._columns) * self.samples * len(self.setting.tasks)
-        missing = [
-            f"{column}: {request.name(request.seed or 0)}"
-            for column, requests in self._look().items()
-            for request in requests
-        ]
-        cut = set(status.cut)
-        return status.model_copy(
-            update={
-                "done": planned - len(missing),
-                "before": planned - before or None,
-                "cut": tuple(name for name in missing if name in cut),
-                "not_run": tuple(name for name in missing if name not in cut),
-            }
-        )
 
     async def _play_missing(self) -> None:
         todo = [column for column in self._columns if self._missing[column.spec.name]]
@@ -217,11 +195,11 @@ class Evaluation:
         self._where.check(self.missing(), [column.spec for column in self._columns], self._limits)
         await self._where.greet()
         if self._where.asks_models:
-            self._check_keys()
+            check_keys([column.spec for column in self._columns], self.setting)
         ledger = self._ledger()
         clients = [self._client(column.spec) for column in todo]
         if self._where.asks_models:
-            await self._preflight(todo, clients)
+            await preflight(self._columns, todo, clients, self.setting)
         stages = Stages(self._limits) if self._at_once else None
         note_tasks(self.out, self.setting.world_hash, self.setting.tasks)
         self._bar.open(sum(len(self._missing[column.spec.name]) for column in todo))
@@ -321,32 +299,6 @@ class Evaluation:
         servers = [_with_room(server, self._limits.concurrency) for server in spec.servers]
         return connect(servers[0]) if len(servers) == 1 else BalancedClient(servers)
 
-    def _check_keys(self) -> None:
-        """See that every key is there, before anything is paid for."""
-        for column in self._columns:
-            servers = column.spec.servers
-            policy = servers[0] if servers else None
-            Roles(policy=policy, replicas=servers[1:], **self.setting.endpoints).check_keys()
-
-    async def _preflight(
-        self, todo: Sequence[ColumnOnDisk], clients: Sequence[ModelClient]
-    ) -> None:
-        """Ask every model for a few tokens; tell those with a budget what is spent of it."""
-        for role, endpoint in self.setting.endpoints.items():
-            asked: Any = connect(endpoint)
-            if endpoint.budget_usd is not None:
-                before = [column.usage().get(role) for column in self._columns]
-                asked.spent_before(sum(u.cost_usd or 0.0 for u in before if u is not None))
-            await _ask_first(asked, f"the {role}", ())
-        for column, client in zip(todo, clients, strict=True):
-            if not column.spec.servers:
-                continue
-            asked = client
-            if any(server.budget_usd is not None for server in column.spec.servers):
-                usage = column.usage().get("policy")
-                asked.spent_before(usage.cost_usd or 0.0 if usage is not None else 0.0)
-            await _ask_first(asked, f"column {column.spec.name}", self.setting.tools)
-
     def _ledger(self) -> Ledger | None:
         """One for all columns; what earlier runs of this evaluation spent counts."""
         if self._limits.budget is None:
@@ -389,20 +341,6 @@ def evaluate(evaluation: Evaluation) -> EvaluationResult:
     """
     asyncio.run(evaluation.play())
     return evaluation.write()
-
-
-async def _ask_first(client: Any, who: str, tools: Sequence[ToolSpec]) -> None:
-    """One tiny request, so that a wrong name or key shows before anything is played.
-
-    Raises:
-        EndpointError: If it isn't answered; the message begins with who it was.
-    """
-    try:
-        await client.preflight(tools)
-    except EndpointError as error:
-        raise EndpointError(
-            f"{who}: {error}", retryable=error.retryable, status=error.status
-        ) from error
 
 
 def _with_room(endpoint: Endpoint, requests: int) -> Endpoint:

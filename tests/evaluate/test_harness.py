@@ -192,7 +192,7 @@ def test_failures_of_the_infrastructure_are_rows_without_a_score(
     column = model_column("m@http://127.0.0.1:1/v1", sampling=SamplingParams())
     evaluation = Evaluation(chosen, [column], out=tmp_path, retry=NEVER)
     monkeypatch.setattr(evaluation, "_client", lambda spec: client)
-    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
+    monkeypatch.setattr("agentgym.evaluate.asking._ask_first", _answered)
     result = evaluate(evaluation)
     by_task = {a.task_id: a for a in result.columns[0].attempts}
     assert len(by_task) == 5
@@ -238,7 +238,7 @@ def test_a_column_that_breaks_off_does_not_hold_up_the_others(
     monkeypatch.setattr(
         evaluation, "_client", lambda spec: gone if spec.name == "m" else real(spec)
     )
-    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
+    monkeypatch.setattr("agentgym.evaluate.asking._ask_first", _answered)
     result = evaluate(evaluation)
     assert list(evaluation.stopped) == ["m"]
     assert len(result.column("expert").attempts) == 4
@@ -266,7 +266,7 @@ def test_a_budget_is_for_all_columns_and_goes_on_counting(
     limits = Limits(budget=RunBudget(tokens=100), concurrency=1, init_concurrency=1)
     columns = [model_column(f"{n}=m@http://127.0.0.1:1/v1", sampling=SamplingParams())
                for n in ("one", "two")]  # fmt: skip
-    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", _answered)
+    monkeypatch.setattr("agentgym.evaluate.asking._ask_first", _answered)
     calls: list[int] = []
     told = []
     for _ in range(3):
@@ -303,7 +303,7 @@ def test_a_price_that_the_budget_needs_is_missed_before_any_column_is_asked(
     async def ask(client: Any, *_: Any) -> None:
         asked.append(client)
 
-    monkeypatch.setattr("agentgym.evaluate.harness._ask_first", ask)
+    monkeypatch.setattr("agentgym.evaluate.asking._ask_first", ask)
     limits = Limits(budget=RunBudget(usd=1.0))
     with pytest.raises(ConfigError, match="'m' at http://127.0.0.1:1/v1 has no prices"):
         evaluate(Evaluation(setting(), columns, out=tmp_path, limits=limits))
