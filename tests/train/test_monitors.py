@@ -111,7 +111,9 @@ def test_untrainable_rows_are_told() -> None:
     history = RunHistory()
     for step in range(1, 8):
         history.add(step, {OURS + "masked/rows": 0.1, OURS + "groups": 16.0, "reward": 0.1})
-    assert [alarm.name for alarm in look(history)] == ["untrainable_rows"]
+    (alarm,) = look(history)
+    assert alarm.name == "untrainable_rows"
+    assert "opening fills the context" in alarm.cause
 
 
 def test_everything_clipped_names_the_clipped_ratio() -> None:

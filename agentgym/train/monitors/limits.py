@@ -143,8 +143,10 @@ def masked(history: RunHistory) -> Iterator[Alarm]:
             name="untrainable_rows",
             step=history.now,
             seen=f"{percent(rows)} of episodes could not be turned into a training row",
-            cause="a turn's prompt doesn't extend the one before, or the sampler sent no ids",
-            change="the training form of the model's chat template (docs/training.md, Models)",
+            cause="a turn's prompt doesn't extend the one before, the sampler sent no ids, or a "
+            "task's opening fills the context",
+            change="the training form of the model's chat template (docs/training.md, Models); "
+            "where such traces have no turns, a higher max_context",
             numbers={"share": rows.mean, "low": rows.low, "high": rows.high},
         )
     # Not `masked` itself: in it are those that are left out on purpose, by `truncated` for one.
