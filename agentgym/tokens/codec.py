@@ -21,7 +21,7 @@ from agentgym.client import NOT_THE_TEMPLATES
 from agentgym.errors import ContextOverflow, TrainingError
 from agentgym.tokens.calls.ids import CallReader
 from agentgym.tokens.control import ControlText
-from agentgym.tokens.extension import ANY_TOOL, ANY_USER, Extension, Trial
+from agentgym.tokens.extension import ANY_USER, TRIAL_OPENING, TRIAL_TOOL, Extension, Trial
 from agentgym.tokens.template import TEMPLATE_ERRORS, ChatTemplate
 from agentgym.tokens.training_forms import templates_folder, training_form
 from agentgym.types import Message, ToolSpec
@@ -217,7 +217,7 @@ class ChatCodec:
 
         Plays stand-in turns behind the opening and compares what is put together with the
         template's rendering of the whole. With `allow_breaks`, only that the opening is rendered,
-        and what a user says with it.
+        and what a user says with it; each turn is then looked at by itself where that is needed.
 
         Args:
             opening: A task's opening messages.
@@ -229,6 +229,7 @@ class ChatCodec:
         self.prompt_ids(opening, tools)
         if self.allow_breaks:
             self._require_words()
+            self.fault = self.fault or self._extension.try_out(opening, tools).fault
             return
         if self.drops_reasoning and not self.native_tools:  # answered by user messages
             _tell(
@@ -264,7 +265,7 @@ class ChatCodec:
         native = self.native_tools
         template = ChatTemplate(self.tokenizer, text, kwargs=self._kwargs, native_tools=native)
         extension = Extension(template, stop_texts=tuple(self._stop_texts.values()), native=native)
-        return template, extension, extension.try_out([ANY_USER], [ANY_TOOL])
+        return template, extension, extension.try_out([TRIAL_OPENING], [TRIAL_TOOL])
 
     def _guard(self, messages: Sequence[Message], hidden: list[str]) -> list[Message]:
         return [

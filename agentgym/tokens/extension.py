@@ -28,8 +28,15 @@ ANY_TOOL: ToolSpec = {
         "parameters": {"type": "object", "properties": {}},
     },
 }
+# Another user and another tool: a template may look for the last one, or for those that are equal.
+TRIAL_OPENING: Message = {"role": "user", "content": f"opening{secrets.token_hex(6)}"}
+TRIAL_TOOL: ToolSpec = {
+    "type": "function",
+    "function": {**ANY_TOOL["function"], "name": "other_stand_in"},
+}
 
-
+_MOST_ENDS = 256
+"""Calls whose ends are kept, where each ends in its own way."""
 _UNLIKE = "the opening of an assistant message changes once the message is there"
 _DROPPED = "the reasoning in a message is left out once others follow"
 _UNSEEN = "the reasoning is not rendered as such"
@@ -70,7 +77,8 @@ class Extension:
         self._stop_texts = tuple(stop_texts)
         self._native = native
         self._tools = (ANY_TOOL,) if native else ()
-        self._ends: dict[bool, _End] = {}
+        self._ends: dict[tuple[str, str] | None, _End] = {}
+        self._ends_alike: bool | None = None
 
     def text_after(
         self, assistant: Message, new_messages: Sequence[Message]
@@ -92,7 +100,7 @@ class Extension:
         calls = _stand_in_calls(assistant) if self._native else []
         named = self._template.as_wanted([assistant, *new_messages])[1:]
         try:
-            end = self._end(called=bool(calls))
+            end = self._end(calls)
             try:
                 return self._after(calls, named, end), end.replaced
             except (*TEMPLATE_ERRORS, TrainingError):
@@ -117,8 +125,9 @@ class Extension:
         history = list(opening)
         drops = False
         try:
-            for called in (False, True, True, False) if self._native and tools else (False, False):
-                follow = _result() if called else ANY_USER
+            kinds = (False, True, True, False) if self._native and tools else (False, False)
+            for turn, called in enumerate(kinds):
+                follow = _result() if called else {**ANY_USER, "content": f"user, turn {turn}"}
                 fits: list[Message] = []
                 for message in _replies(called):
                     found = self._fault(history, message, [follow], tools)
@@ -183,7 +192,7 @@ class Extension:
             return _UNSEEN
         if not closed.startswith(prompt):
             return _UNLIKE
-        end = self._end(called="tool_calls" in message)
+        end = self._end(message.get("tool_calls", ()))
         start = closed.rindex(_STAND_IN) + len(_STAND_IN) + len(end.before_stop)
         full = render([*history, message, *new_messages], tools, generation=True)
         if full[:start] != closed[:start]:
@@ -208,16 +217,32 @@ class Extension:
             )
         return full[start + len(end.before_stop) :]
 
-    def _end(self, *, called: bool) -> _End:
-        """How a message with or without calls ends; read once.
+    def _end(self, calls: Sequence[Message]) -> _End:
+        """How a message with these calls, or with none, ends; read once where calls end alike.
+
+        Some templates write a call's id behind its arguments (Mistral).
 
         Raises:
             TrainingError: If nothing that the template writes there is a stop token.
         """
-        if called in self._ends:
-            return self._ends[called]
-        message = next(_replies(called))
-        follow = _result() if called else ANY_USER
+        if not calls:
+            return self._end_of(None)
+        if self._ends_alike is None:
+            self._ends_alike = self._end_of(_call()) == self._end_of(_call("call_1"))
+        return self._end_of(_call() if self._ends_alike else calls[-1])
+
+    def _end_of(self, call: Message | None) -> _End:
+        key = None if call is None else (call["id"], call["function"]["name"])
+        if key not in self._ends:
+            if len(self._ends) > _MOST_ENDS:
+                self._ends.clear()
+            self._ends[key] = self._read_end(call)
+        return self._ends[key]
+
+    def _read_end(self, call: Message | None) -> _End:
+        calls = None if call is None else _stand_in_calls({"tool_calls": [call]})
+        message = next(_replies(call is not None, calls))
+        follow = ANY_USER if call is None else _result(call)
         closed = self._template.render([ANY_USER, message], self._tools, generation=False)
         full = self._template.render([ANY_USER, message, follow], self._tools, generation=True)
         last, followed = _rest(closed, _STAND_IN), _rest(full, _STAND_IN)
@@ -235,8 +260,7 @@ class Extension:
             replaced = stop
             if followed[len(before) : len(before) + 2] != after_user[:2]:
                 raise TrainingError(_differs(closed, full))
-        self._ends[called] = _End(before, replaced)
-        return self._ends[called]
+        return _End(before, replaced)
 
     def _first_stop(self, text: str) -> tuple[str, str] | None:
         """What comes before the first stop token, and that token."""
@@ -261,7 +285,7 @@ def _differs(closed: str, full: str) -> str:
 
 
 def _readable(text: str) -> str:
-    for word in (_STAND_IN, _REASONING, ANY_USER["content"]):
+    for word in (_STAND_IN, _REASONING, ANY_USER["content"], TRIAL_OPENING["content"]):
         text = text.replace(word, "…")
     return text
 
@@ -278,12 +302,14 @@ def _replies(called: bool, calls: Sequence[Message] | None = None) -> Iterator[M
     yield {**plain, "content": f"<think>\n{_REASONING}\n</think>\n\n{text}"}
 
 
-def _call() -> Message:
-    return {"id": "call_0", "type": "function", "function": {"name": "stand_in"}}
+def _call(id_: str = "call_0") -> Message:
+    return {"id": id_, "type": "function", "function": {"name": "stand_in"}}
 
 
-def _result() -> Message:
-    return {"role": "tool", "tool_call_id": "call_0", "name": "stand_in", "content": "."}
+def _result(call: Message | None = None) -> Message:
+    call = call or _call()
+    name = call["function"]["name"]
+    return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": "."}
 
 
 def _stand_in_calls(assistant: Message) -> list[Message]:

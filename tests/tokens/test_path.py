@@ -333,6 +333,50 @@ def test_reasoning_that_a_template_drops_is_kept_unless_breaks_are_allowed(
     assert ("hello" in tokenizer.decode(second.ids)) != allow_breaks
 
 
+TOOLS_AT_THE_LAST_USER = (  # after Mistral Small 3's: the tools move, and ids come last
+    "{% set users = messages | selectattr('role', 'equalto', 'user') | list %}"
+    "{% for m in messages %}{% if m.role == 'user' and tools and m == users[-1] %}<tools>"
+    "{{ tools | tojson }}</tools>{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, '
+    '"id": "{{ c.id }}"}\n</tool_call>{% endfor %}<|im_end|>{% endfor %}'
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_tools_that_a_template_moves_are_the_tasks_own() -> None:
+    """With breaks allowed it is extended while tools answer, and rendered anew for a user."""
+    tokenizer = byte_tokenizer("qwen2_5", TOOLS_AT_THE_LAST_USER)
+    stops = stop_ids(tokenizer, "qwen2_5")
+    with pytest.raises(TrainingError, match="rendered differently"):
+        ChatCodec(tokenizer, stop_ids=stops).check([USER], TOOLS)
+    codec = ChatCodec(tokenizer, stop_ids=stops, allow_breaks=True)
+    codec.check([USER], TOOLS)
+    conversations = Conversations(codec)
+    call = '<tool_call>\n{"name": "search", "arguments": {"q": "a"}}\n</tool_call>'
+    history: list[Message] = [USER]
+    prompts: list[tuple[int, ...]] = []
+    for turn, text in enumerate((call * 2, call, "hello", call)):
+        prompt = conversations.prompt("s", history, TOOLS)
+        prompts.append(prompt.ids)
+        sampled = [*tokenizer(text)["input_ids"], stops[0]]
+        conversations.answered("s", prompt, sampled)
+        message = codec.parse(sampled, prompt.ids, TOOLS).message
+        replies: list[Message] = []
+        for number, made in enumerate(message.get("tool_calls", ())):
+            made["id"] = f"call_{turn}{number}"
+            replies.append({"role": "tool", "tool_call_id": made["id"], "content": "none"})
+        history += [message, *(replies or [{"role": "user", "content": "42"}])]
+    extends = [after[: len(before)] == before for before, after in itertools.pairwise(prompts)]
+    assert extends == [True, True, False]
+    for ids in prompts:
+        shown = tokenizer.decode(ids)
+        assert shown.count("<tools>") == 1
+        assert "stand_in" not in shown
+    whole = codec.prompt_ids(history[:-2], TOOLS)
+    assert prompts[-1] == tuple(whole)
+
+
 def test_a_template_that_breaks_is_no_conversation_where_breaks_are_not_allowed() -> None:
     tokenizer = byte_tokenizer("qwen2_5", BROKEN["thinking stripped"][0])
     codec = ChatCodec(tokenizer, stop_ids=stop_ids(tokenizer, "qwen2_5"))
