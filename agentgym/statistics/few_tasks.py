@@ -31,8 +31,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 FEW_TASKS = 60
 """Tasks up to which the chance is played out. Of more, the formula says the same."""
 _COMPARISONS = 4_000
-_TASKS_DRAWN = 20_000
-_FINEST = 8  # attempts per system: means of more are drawn as means of eight of that variance
+_TASKS_DRAWN = 10_000
+_FINEST = 16  # attempts per system: means of more are drawn as means of 16 of that variance
 _TEETH = 6
 """Tasks after the first that are enough in which the chance may fall again: it has teeth, since
 counts are whole numbers."""
@@ -158,21 +158,22 @@ def fewest_that_show(moves: Moves, *, power: float, level: float = 0.95) -> int 
 
 
 def _exact_p(drawn: NDArray[np.int64], sums: NDArray[np.int64], k: int) -> FloatArray:
-    """`sign_flip_p_value` of each row, by the distribution of the sum over all flips."""
-    width = MOST_FLIPPED * k
-    chances = np.zeros((len(drawn), 2 * width + 1))
-    chances[:, width] = 1.0
-    # The largest differences first, so that a row's zeros come last and are passed over.
-    for column in np.sort(np.abs(drawn), axis=1)[:, ::-1][:, :MOST_FLIPPED].T:
-        for size in np.unique(column[column > 0]):
-            rows = np.flatnonzero(column == size)
-            before = chances[rows]
-            after = np.zeros_like(before)
-            after[:, size:] += before[:, :-size] / 2
-            after[:, :-size] += before[:, size:] / 2
-            chances[rows] = after
-    far = np.abs(np.arange(-width, width + 1)) >= np.abs(sums)[:, None]
-    found: FloatArray = (chances * far).sum(axis=1)
+    """`sign_flip_p_value` of each row, whose sums are above 0.
+
+    The sum over all flips has the characteristic function Π cos(|x|·θ). Its values are whole
+    numbers of at most `MOST_FLIPPED`·k, so one period of as many angles has all its chances.
+    """
+    most = MOST_FLIPPED * k
+    angles = 2 * np.pi / (2 * most + 1) * np.arange(most + 1)  # the others are their mirror images
+    waves = np.full((len(drawn), most + 1), 2.0)
+    waves[:, 0] = 1.0
+    sizes = np.abs(drawn)
+    for size in range(1, k + 1):
+        powers = np.cos(size * angles) ** np.arange(MOST_FLIPPED + 1)[:, None]
+        waves *= powers[np.count_nonzero(sizes == size, axis=1)]
+    by_sum = np.cos(np.arange(most + 1)[:, None] * angles)
+    beyond = by_sum[::-1].cumsum(axis=0)[::-1]  # summed over all that are as far from 0
+    found: FloatArray = 2 / (2 * most + 1) * np.einsum("ij,ij->i", waves, beyond[sums])
     return found
 
 

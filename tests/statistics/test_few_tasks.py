@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentgym.errors import ConfigError
 from agentgym.statistics import (
@@ -15,7 +17,9 @@ from agentgym.statistics import (
     moves_of_rates,
     moves_of_single,
     paired_difference,
+    sign_flip_p_value,
 )
+from agentgym.statistics.few_tasks import _exact_p
 
 
 def test_single_attempts_by_hand():
@@ -45,10 +49,16 @@ def test_tasks_that_are_easy_or_hopeless_differ_by_nothing():
     assert apart.chances[[0, 4, 8]] == pytest.approx([0.18, 0.54, 0.28])
 
 
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=12).filter(lambda x: sum(x) > 0))
+def test_the_exact_p_is_that_of_the_comparison(moves):
+    (found,) = _exact_p(np.array([moves]), np.array([sum(moves)]), 3)
+    assert found == pytest.approx(sign_flip_p_value([x / 3 for x in moves]), abs=1e-9)
+
+
 def test_more_attempts_than_are_drawn_keep_mean_and_variance():
     many = moves_of_rates(0.3, 0.5, share=(0.4, 0.2), correlation=0.0, attempts=64)
     k, values = many.attempts, np.arange(-many.attempts, many.attempts + 1) / many.attempts
-    assert k == 8
+    assert k == 16
     assert many.mean == pytest.approx(0.2, abs=0.005)
     variance = many.chances @ values**2 - many.mean**2
     expected = 0.21 * (0.4 + 0.6 / 64) + 0.25 * (0.2 + 0.8 / 64)
@@ -63,6 +73,7 @@ MODELS = [
     (0.1, 0.2, 0.6, 1.0, 4),
     (0.5, 0.3, 0.5, 0.0, 4),
     (0.3, 0.3, 0.5, 0.5, 4),
+    (0.3, 0.3, 0.8, 1.0, 16),
 ]
 
 
