@@ -6,7 +6,6 @@ the formula of the t test has it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ from agentgym.statistics import (
     chance_shown,
     detectable_difference,
     fewest_that_show,
+    most_covariance,
     moves_of_rates,
     moves_of_single,
     spread_of,
@@ -116,11 +116,11 @@ def measured_scatter(a: ByTask, b: ByTask) -> Scatter:
     success, other = (mean_of(side) for side in (a, b))
     share, other_share = (_share(side) for side in (a, b))
     own = [of * p * (1 - p) for of, p in ((share, success), (other_share, other))]
-    most = math.sqrt(own[0] * own[1])
+    most = most_covariance(success, other, share=(share, other_share))
     # The difference may be either's lead: that of the better one over the other.
     lower, shares = min((success, (share, other_share)), (other, (other_share, share)))
     # Var(B - A) over the tasks is Var(A) + Var(B) - 2 Cov(A, B).
-    correlation = (sum(own) - spread.between) / (2 * most) if most else 1.0
+    correlation = (sum(own) - spread.between) / (2 * most) if most > 0 else 1.0
 
     def moves(difference: float, samples: int) -> Moves:
         if samples == 1:

@@ -11,6 +11,7 @@ from agentgym.statistics.few_tasks import (
     Moves,
     chance_shown,
     fewest_that_show,
+    most_covariance,
     moves_of_rates,
     moves_of_single,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "fewest_that_show",
     "holm_adjusted",
     "mean_estimate",
+    "most_covariance",
     "moves_of_rates",
     "moves_of_single",
     "normal_quantile",

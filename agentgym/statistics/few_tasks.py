@@ -92,21 +92,34 @@ def moves_of_rates(
     return Moves(k, chances / chances.sum())
 
 
+def most_covariance(first: float, second: float, *, share: tuple[float, float]) -> float:
+    """Covariance of two systems' success rates over tasks, if the same tasks are hard for both.
+
+    It is what a correlation of 1 has in `moves_of_rates`, and less than the product of the standard
+    deviations where the two distributions have another form.
+    """
+    a, b = (_rates(p, of) for p, of in zip((first, second), share, strict=True))
+    return float(np.mean((a - a.mean()) * (b - b.mean())))
+
+
 def _hits(mean: float, share: float, k: int) -> FloatArray:
     """Chances of 0 to k hits by task, the hardest task first; shape `(_TASKS_DRAWN, k + 1)`."""
-    place = (np.arange(_TASKS_DRAWN) + 0.5) / _TASKS_DRAWN
-    if share < 1e-9 or mean in (0.0, 1.0):
-        rates = np.full(_TASKS_DRAWN, mean)
-    elif share > 1 - 1e-3:  # a Beta of next to no parameters is all at its ends
-        rates = (place > 1 - mean).astype(float)
-    else:
-        size = 1 / share - 1
-        drawn = np.random.default_rng(0).beta(mean * size, (1 - mean) * size, size=_TASKS_DRAWN)
-        rates = np.sort(drawn)
-    counts = np.arange(k + 1)
+    rates, counts = _rates(mean, share), np.arange(k + 1)
     ways = np.array([math.comb(k, int(j)) for j in counts])
     chances: FloatArray = ways * rates[:, None] ** counts * (1 - rates[:, None]) ** (k - counts)
     return chances
+
+
+def _rates(mean: float, share: float) -> FloatArray:
+    """Success rates of tasks, the hardest first; shape `(_TASKS_DRAWN,)`."""
+    place = (np.arange(_TASKS_DRAWN) + 0.5) / _TASKS_DRAWN
+    if share < 1e-9 or mean in (0.0, 1.0):
+        return np.full(_TASKS_DRAWN, mean)
+    if share > 1 - 1e-3:  # a Beta of next to no parameters is all at its ends
+        return (place > 1 - mean).astype(float)
+    size = 1 / share - 1
+    drawn = np.random.default_rng(0).beta(mean * size, (1 - mean) * size, size=_TASKS_DRAWN)
+    return np.sort(drawn)
 
 
 def chance_shown(moves: Moves, n_tasks: int, *, level: float = 0.95) -> float:

@@ -9,8 +9,15 @@ from made_results import played, result
 from agentgym.errors import ConfigError
 from agentgym.evaluate.comparable import System
 from agentgym.evaluate.power import power_of_rate, power_of_systems, power_table
-from agentgym.evaluate.scatter import Question
-from agentgym.statistics import Spread, spread_of, tasks_needed, variance_between
+from agentgym.evaluate.scatter import Question, measured_scatter
+from agentgym.statistics import (
+    Spread,
+    chance_shown,
+    moves_of_rates,
+    spread_of,
+    tasks_needed,
+    variance_between,
+)
 
 
 def system(label, seed, *, samples=4, tasks=200):
@@ -111,6 +118,7 @@ def test_of_few_tasks_the_chance_is_that_of_the_rule():
     assert row.difference == pytest.approx(0.4, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_two_that_were_played_need_more_of_few_tasks_than_the_t_test_says():
     a, b = system("a", 1), system("b", 2)
     for samples in (1, 4):
@@ -120,6 +128,24 @@ def test_two_that_were_played_need_more_of_few_tasks_than_the_t_test_says():
         assert row.tasks > tasks_needed(0.35, spread=spread, samples=samples)
         back = Question(tasks=(row.tasks,), samples=(samples,))
         assert power_of_systems([a, b], back).rows[0].difference == pytest.approx(0.35, abs=0.02)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 1.0])
+def test_what_is_measured_gives_the_chance_of_the_tasks_it_was_drawn_from(correlation):
+    """400 tasks, 4 attempts; half of the variance is between tasks, the same hard ones or others."""
+    rng = np.random.default_rng(0)
+    a, b = (np.sort(rng.beta(p, 1 - p, size=50_000)) for p in (0.3, 0.55))
+    one = rng.integers(50_000, size=400)
+    other = one if correlation else rng.integers(50_000, size=400)
+    drawn = [
+        {f"t{t}": list(map(float, row)) for t, row in enumerate(rng.random((400, 4)) < q[:, None])}
+        for q in (a[one], b[other])
+    ]
+    known = moves_of_rates(0.3, 0.55, share=(0.5, 0.5), correlation=correlation, attempts=4)
+    measured = measured_scatter(*drawn).moves(0.25, 4)
+    for tasks in (10, 20, 40):
+        expected = chance_shown(known, tasks)
+        assert chance_shown(measured, tasks) == pytest.approx(expected, abs=0.06)
 
 
 def _by_task(one):
