@@ -132,7 +132,7 @@ def test_two_that_were_played_need_more_of_few_tasks_than_the_t_test_says():
 
 @pytest.mark.parametrize("correlation", [0.0, 1.0])
 def test_what_is_measured_gives_the_chance_of_the_tasks_it_was_drawn_from(correlation):
-    """400 tasks, 4 attempts; half of the variance is between tasks, the same hard ones or others."""
+    """400 tasks, 4 attempts; half of the variance is between tasks, alike for both or not."""
     rng = np.random.default_rng(0)
     a, b = (np.sort(rng.beta(p, 1 - p, size=50_000)) for p in (0.3, 0.55))
     one = rng.integers(50_000, size=400)
