@@ -43,7 +43,7 @@ def registered():
         del gymnasium.registry[env_id]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=["sync", pytest.param("async", marks=pytest.mark.thorough)])
 def vectorization(request):
     """Arguments of make_vec; async workers are spawned, so they import everything afresh."""
     if request.param == "sync":

@@ -102,6 +102,7 @@ def test_a_larger_budget_goes_on_where_the_smaller_one_ended(run):
     assert (summary["n_scored"], summary["budget_stop"]) == (20, None)
 
 
+@pytest.mark.thorough
 def test_what_a_killed_run_had_in_flight_is_spent_though_no_trace_tells(run, tmp_path):
     run("--budget-usd", 7.6 * run.cost)
     traces = tmp_path / "x" / "traces.jsonl"

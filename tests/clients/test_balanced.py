@@ -780,6 +780,7 @@ def test_a_dead_replica_is_probed_while_the_loop_that_noticed_stands_still():
             runner.run(client.aclose())
 
 
+@pytest.mark.thorough
 def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent():
     with QuirkyServer(answer()) as server:
         program = f"""
@@ -807,6 +808,7 @@ def test_a_forked_process_does_not_wait_for_the_calls_of_its_parent():
 
 
 @pytest.mark.parametrize("make", ["BalancedClient([endpoint])", "ChatClient(endpoint)"])
+@pytest.mark.thorough
 def test_a_forked_process_does_not_wait_for_what_a_thread_of_its_parent_was_at(make):
     with QuirkyServer(answer()) as server:
         program = f"""

@@ -135,6 +135,7 @@ def serve_and(code: str) -> subprocess.CompletedProcess[str]:
         "print(*(run_on_background_loop(ask()) for _ in range(3)))",
     ],
 )
+@pytest.mark.thorough
 def test_nothing_is_left_open_at_the_end_of_a_loop_or_of_the_process(code):
     found = serve_and(code)
     assert (found.returncode, found.stdout) == (0, "hello hello hello\n"), found.stderr

@@ -149,6 +149,7 @@ def test_threads_share_a_tokenizer_without_disturbing_each_other(tokenizer, fold
     assert found == expected
 
 
+@pytest.mark.thorough
 def test_forked_process_goes_on_with_the_ids_of_its_parent(tokenizer, folder):
     model = TokenModel(len(tokenizer), favoured={tokenizer.eos_token_id: 4.0})
     with TokenServer(model, tokenizer=tokenizer) as server:

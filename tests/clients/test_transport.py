@@ -52,6 +52,7 @@ async def test_all_slots_are_used_and_no_more(server, make_client):
     assert server.most_in_flight == 256
 
 
+@pytest.mark.thorough
 async def test_more_than_a_thousand_connections_are_open_at_once(server, make_client):
     """openai's client and most HTTP libraries stop at 1,000 or 100."""
     server.gate = asyncio.Event()
@@ -188,6 +189,7 @@ async def test_a_client_that_nobody_closes_leaves_nothing_open(server):
     await asyncio.sleep(0)
 
 
+@pytest.mark.thorough
 def test_a_process_that_closes_nothing_ends_in_silence(threaded):
     program = f"""
         import asyncio

@@ -48,6 +48,7 @@ def tasks_of(env_id: str, every: int, **env_kwargs: Any) -> list[str]:
         ("agentgym/ToolWorld-v0", "expert", 11),
     ],
 )
+@pytest.mark.thorough
 def test_who_does_it_right_has_full_marks(env_id: str, policy: str, every: int) -> None:
     scored = played(env_id, policy, tasks_of(env_id, every))
     assert len(scored) >= 20
@@ -68,6 +69,7 @@ def test_who_does_it_right_has_full_marks(env_id: str, policy: str, every: int) 
         ("agentgym/WebShop-v0", "random"),
     ],
 )
+@pytest.mark.thorough
 def test_a_shortcut_has_none(env_id: str, policy: str) -> None:
     every = {"agentgym/WebShop-v0": 150}.get(env_id, 12)
     scored = played(env_id, policy, tasks_of(env_id, every))

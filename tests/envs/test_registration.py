@@ -41,6 +41,7 @@ def test_registering_twice_is_silent() -> None:
 
 
 @pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.thorough
 def test_module_prefix_registers_in_a_fresh_process(env_id: str) -> None:
     program = f"import gymnasium; env = gymnasium.make('agentgym:{env_id}'); print(env.spec.id)"
     result = subprocess.run(

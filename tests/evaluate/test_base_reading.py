@@ -215,6 +215,7 @@ def rollout(out: Path, *flags: str, policy: str = "random", samples: int = 3) ->
     return out
 
 
+@pytest.mark.thorough
 def test_command_on_a_real_rollout_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -401,6 +401,7 @@ async def test_long_requests_are_sent_in_parts(policy, monkeypatch):
         assert len(await collected(engine, wanted)) == 20
 
 
+@pytest.mark.thorough
 async def test_client_that_dies_has_its_work_stopped(policy):
     policy.gate = asyncio.Event()
     async with serving() as server:

@@ -500,6 +500,7 @@ def test_rendering_is_the_conversation(url):
         assert env.render().endswith("[assistant] Lima")
 
 
+@pytest.mark.thorough
 def test_the_client_needs_no_more_than_the_plain_install():
     text = """if True:
         import sys

@@ -8,6 +8,8 @@ import sys
 import textwrap
 import time
 
+import pytest
+
 from agentgym.traces import read_traces
 
 SCRIPT = """
@@ -38,6 +40,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.thorough
 def test_interrupt_cancels_waits_and_keeps_finished_traces(tmp_path):
     path = tmp_path / "t.jsonl"
     process = subprocess.Popen(

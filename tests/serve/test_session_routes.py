@@ -244,6 +244,7 @@ def texts_in(value):
 
 
 @pytest.mark.parametrize("env_id", sorted(ENTRY_POINTS))
+@pytest.mark.thorough
 async def test_hundred_episodes_of_every_env_show_no_internals(service, env_id):
     """Case J08: no reference object, rubric or judge's remark in any answer, before or after."""
     path, view = await created(service, env_id)

@@ -30,6 +30,7 @@ def test_the_incomplete_beta_function_is_the_tail_of_a_binomial() -> None:
         assert beta_cdf(p, k, n - k + 1) == pytest.approx(tail, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_limit_is_passed_by_mistake_no_more_often_than_it_says() -> None:
     for limit in (0.05, 0.1, 0.5):
         for n in range(1, 40):

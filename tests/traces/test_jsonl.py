@@ -239,6 +239,7 @@ def _append_many(path: str, name: str, count: int) -> None:
             writer.write(make_trace(k, trace_id=f"{name}{k}", metadata={"text": text}))
 
 
+@pytest.mark.thorough
 def test_processes_that_share_a_file_never_tear_each_others_lines(tmp_path):
     path = tmp_path / "t.jsonl"
     context = multiprocessing.get_context("spawn")

@@ -206,6 +206,7 @@ def test_packed_rows_are_the_padded_ones_without_padding(played: Any, grouped: b
     assert ((wide.logprobs != 0) == wide.mask).all()
 
 
+@pytest.mark.thorough
 def test_import_loads_no_training_stack() -> None:
     code = (
         "import sys, agentgym.train.batches\n"

@@ -50,7 +50,9 @@ def test_there_is_a_run_for_every_alarm() -> None:
     assert untested == {"untrainable_rows"}  # below
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(s, marks=pytest.mark.thorough) for s in (1, 2))]
+)
 def test_a_healthy_run_raises_none(seed: int) -> None:
     assert alarms_of(HEALTHY, steps=100, seed=100 + seed) == []
 
@@ -491,6 +493,7 @@ def test_task_by_task_prediction_sees_that_tasks_differ() -> None:
     assert metrics[OURS + "groups_equal_expected_by_task"] > 0.7
 
 
+@pytest.mark.thorough
 def test_offline_parts_need_no_training_stack() -> None:
     code = (
         "import sys, agentgym.train.monitors, agentgym.train.metrics; "

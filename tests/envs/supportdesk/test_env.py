@@ -25,6 +25,7 @@ def hidden_of(task):
     return [scenario.goal, scenario.persona, *scenario.instructions, inner, repr(task.reference)]
 
 
+@pytest.mark.thorough
 def test_keeps_every_promise_of_an_agent_env():
     check_agent_env(ENV, episodes=2, hidden=hidden_of)
 

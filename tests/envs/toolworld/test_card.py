@@ -42,6 +42,7 @@ def test_every_reward_component_is_named(card, sampled, play):
     assert set(end.verdict.components) <= set(re.findall(r"`(\w+)`", card))
 
 
+@pytest.mark.thorough
 def test_domains_tools_and_splits_are_those_of_the_environment(card):
     env = ToolWorldEnv()
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (.*?)\| (.*?)\| (.*?)\|$", card, re.MULTILINE)

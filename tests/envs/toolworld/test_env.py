@@ -176,6 +176,7 @@ def test_system_prompt_can_be_replaced_or_left_out():
     assert ToolWorldEnv(prompt="Work.").reset(seed=0)[0][0]["content"] == "Work."
 
 
+@pytest.mark.thorough
 def test_random_tasks_follow_the_seed_and_cover_the_split():
     env = ToolWorldEnv(split="test", tasks_per_family=2)
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cached_property
 
 import pytest
 from hypothesis import given, settings
@@ -47,21 +48,38 @@ are with has have and it its they them should be must sure make one some pair ge
 love order size color come comes interested market searching hunting shopping trying where do sell
 from my prefer pick as
 """
-levels = pytest.mark.parametrize("level", list(LEVELS))
+QUICK = {"tiny", "standard"}
+"""The levels of the fast tests: the smallest, and the one that is played unless told otherwise."""
+levels = pytest.mark.parametrize(
+    "level",
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.thorough) for each in LEVELS],
+)
+
+
+class Shops(dict):
+    def __missing__(self, level):
+        self[level] = Shop(generate(1000, difficulty=level))
+        return self[level]
 
 
 @pytest.fixture(scope="module")
 def shops():
     """Everything the tests need of each level at 1,000 products."""
-    return {level: Shop(generate(1000, difficulty=level)) for level in LEVELS}
+    return Shops()
 
 
 class Shop:
     def __init__(self, raw, *, data_seed=0):
-        self.raw = raw
-        self.catalogue = build_catalogue(RawData(*raw))
-        self.goals = {
-            kind: build_goals(self.catalogue, kind=kind, data_seed=data_seed)
+        self.raw, self.data_seed = raw, data_seed
+
+    @cached_property
+    def catalogue(self):
+        return build_catalogue(RawData(*self.raw))
+
+    @cached_property
+    def goals(self):
+        return {
+            kind: build_goals(self.catalogue, kind=kind, data_seed=self.data_seed)
             for kind in ("human", "synthetic")
         }
 
@@ -155,6 +173,7 @@ def test_published_hash(shops, level):
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
+@pytest.mark.thorough
 def test_other_processes_make_the_same_catalogue(hash_seed):
     code = (
         "from agentgym.envs.webshop.catalogue_generator import *\n"
@@ -275,6 +294,7 @@ def test_tiny_is_a_closed_vocabulary(shops):
         assert set(goal.instruction.split()) <= words
 
 
+@pytest.mark.thorough
 def test_levels_differ_as_documented(shops):
     def words(text):
         return len(text.split())
@@ -297,6 +317,7 @@ def test_levels_differ_as_documented(shops):
     assert min(counts.values()) > 150
 
 
+@pytest.mark.thorough
 def test_wording_varies(shops):
     for level in ("easy", "standard", "hard"):
         texts = [goal.instruction for goal in shops[level].goals["human"].goals]

@@ -351,6 +351,7 @@ def test_copies_and_pickles_continue_the_episode_and_share_the_shop(make_env, em
         assert found == expected
 
 
+@pytest.mark.thorough
 def test_a_pickled_environment_plays_on_in_another_process(make_env):
     env = make_env()
     env.reset(seed=0)

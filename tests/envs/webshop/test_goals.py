@@ -42,6 +42,7 @@ def test_nothing_global_is_touched_or_used(catalogue):
     assert build_goals(catalogue, kind="synthetic", data_seed=6).digest != first.digest
 
 
+@pytest.mark.thorough
 def test_goals_are_the_same_in_every_process(synth):
     program = (
         "import random, sys; from pathlib import Path; random.seed(int(sys.argv[2]));"

@@ -216,6 +216,7 @@ def test_same_run_gives_the_same_page(learns_html: str) -> None:
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> $\\frac{ \u202e\x1b[31m\ud800"
 
 
+@pytest.mark.thorough
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     out = save(
         tmp_path / "x", replace(HEALTHY, gate=flat(0.9)), steps=6, eval_every=3,
@@ -373,6 +374,7 @@ def test_a_resume_with_other_versions_says_which(tmp_path: Path) -> None:
     assert "trl 1.17.0" in facts["versions"]
 
 
+@pytest.mark.thorough
 def test_reading_a_run_loads_no_training_stack() -> None:
     code = (
         "import sys\nfrom pathlib import Path\nimport agentgym.report.run\n"
