@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.rollout import EpisodeRequest, Limits, Progress, derived_seed
 from agentgym.statistics import Estimate, mean_estimate, share_estimate
 from agentgym.tokens.codec import ChatCodec
 from agentgym.trace import Trace
 from agentgym.traces import TraceWriter
-from agentgym.train.policy_source import EngineSettings, played_by, policy_source_of
+from agentgym.train.policy_source import EngineSettings, played_by, policy_source_of, sampling_of
 from agentgym.types import Record, Verdict
 
 
@@ -74,7 +73,7 @@ def evaluate(
     traces: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> list[Trace]:
-    """Play tasks with the trainer's present weights, at the temperature it trains with.
+    """Play tasks with the trainer's present weights, sampled as it samples to train.
 
     Args:
         trainer: A `GRPOTrainer`, before, between or after training steps.
@@ -109,7 +108,7 @@ def evaluate(
     settings = EngineSettings(
         env_id,
         env_kwargs=dict(env_kwargs or {}),
-        sampling=SamplingParams(temperature=trainer.temperature, max_tokens=max_turn_tokens),
+        sampling=sampling_of(trainer, max_turn_tokens),
         limits=Limits(
             concurrency=256,
             init_concurrency=64,

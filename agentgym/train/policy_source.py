@@ -167,3 +167,15 @@ def policy_source_of(trainer: Any) -> PolicySource:
         )
     generation.policy_source = ColocatedPolicy(generation.llm)
     return generation.policy_source
+
+
+def sampling_of(trainer: Any, max_turn_tokens: int) -> SamplingParams:
+    """How a trainer wants to sample; its loss assumes just that."""
+    return SamplingParams(
+        temperature=trainer.temperature,
+        top_p=trainer.top_p,
+        top_k=trainer.top_k or -1,
+        min_p=trainer.min_p or 0.0,
+        repetition_penalty=trainer.repetition_penalty,
+        max_tokens=max_turn_tokens,
+    )

@@ -16,7 +16,6 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.rollout import EpisodeRequest, Ledger, Limits, Progress
 from agentgym.tokens.codec import ChatCodec
@@ -42,6 +41,7 @@ from agentgym.train.policy_source import (
     RolloutEngine,
     played_by,
     policy_source_of,
+    sampling_of,
 )
 from agentgym.train.preflight import floor_of, preflight
 from agentgym.train.refill import further_tasks, refill
@@ -348,7 +348,7 @@ class Rollout:
         settings = EngineSettings(
             self.env_id,
             env_kwargs=self.env_kwargs,
-            sampling=_sampling(trainer, self._max_turn_tokens),
+            sampling=sampling_of(trainer, self._max_turn_tokens),
             limits=self._limits
             or Limits(
                 concurrency=episodes,
@@ -382,15 +382,3 @@ class Rollout:
             self._engine = None
         if self._source is not None:
             self._source.close()
-
-
-def _sampling(trainer: Any, max_turn_tokens: int) -> SamplingParams:
-    """How the trainer wants to sample; its loss assumes just that."""
-    return SamplingParams(
-        temperature=trainer.temperature,
-        top_p=trainer.top_p,
-        top_k=trainer.top_k or -1,
-        min_p=trainer.min_p or 0.0,
-        repetition_penalty=trainer.repetition_penalty,
-        max_tokens=max_turn_tokens,
-    )

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from agentgym.client import SamplingParams
 from agentgym.errors import TrainingError
 from agentgym.trace import Trace
-from agentgym.train.evaluation import Evaluation
+from agentgym.train.evaluation import Evaluation, evaluate
 from agentgym.types import Verdict
 
 
@@ -64,3 +67,29 @@ def test_what_kept_episodes_from_being_scored_is_named():
     broken = _trace("a", 0, None).model_copy(update={"error": "Traceback …\nEndpointError: gone"})
     with pytest.raises(TrainingError, match="0 of 1 .* first failure: EndpointError: gone"):
         Evaluation.of([broken])
+
+
+def test_evaluations_sample_as_the_training_rollouts_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Source:
+        after_sync = stale = staticmethod(lambda *_: ())
+
+        def engine(self, settings: Any, codec: Any) -> Any:
+            asked.append(settings.sampling)
+            return SimpleNamespace(run_blocking=list, close=lambda: None)
+
+    trainer = SimpleNamespace(
+        vllm_generation=SimpleNamespace(sync_weights=lambda: None, policy_source=Source()),
+        state=SimpleNamespace(global_step=0),
+        args=SimpleNamespace(chat_template_kwargs=None),
+        model=SimpleNamespace(name_or_path="m"),
+        processing_class=None, eos_token_ids=[0],
+        temperature=0.7, top_p=0.9, top_k=40, min_p=0.05, repetition_penalty=1.1,
+    )  # fmt: skip
+    monkeypatch.setattr("agentgym.train.evaluation.ChatCodec", lambda *_, **__: None)
+    evaluate(trainer, "agentgym/WebShop-v0", tasks=[], max_turn_tokens=9)
+    (sampling,) = asked
+    assert sampling == SamplingParams(
+        temperature=0.7, top_p=0.9, top_k=40, min_p=0.05, repetition_penalty=1.1, max_tokens=9
+    )
