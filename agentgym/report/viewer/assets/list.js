@@ -8,8 +8,8 @@ const EDGE_PX = 14;
 
 // Of those with `varies`, a column in which nothing does is left out; with `some`, one without values.
 const COLUMNS = [
-  { name: "external", label: "external score", width: "118px", cell: externalMark, some: (row) => row.externalName !== null },
-  { name: "outcome", label: ({ external }) => (external ? "reward's verdict" : "outcome"), width: "114px", cell: outcomeMark },
+  { name: "external", label: "external score", width: "134px", cell: externalMark, some: (row) => row.externalName !== null },
+  { name: "outcome", label: ({ external }) => (external ? "reward's verdict" : "outcome"), width: "136px", cell: outcomeMark },
   { name: "reward", label: "reward", width: "74px", right: true, cell: (row) => num(row.reward) },
   { name: "task", label: "task", width: "minmax(180px, 2fr)", cell: taskCell },
   { name: "sample", label: "#", width: "38px", right: true, cell: (row) => row.sample },
