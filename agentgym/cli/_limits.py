@@ -127,9 +127,10 @@ def larger_budget(status: BudgetStatus) -> str:
     flag = f"a --budget-{cap.unit} {'' if cap.role is None else f'{cap.role}=N '}above "
     limit = amount_text(cap.limit, cap.unit).removesuffix(" tokens")
     left = len(status.cut) + len(status.not_run)
-    if status.expected is None or status.not_run_unknown:
+    each = status.expected or (cap.spent / status.done if status.done else None)
+    if each is None or status.not_run_unknown:
         return f"and {flag}{limit}"
-    whole = amount_text(cap.spent + left * status.expected, cap.unit).removesuffix(" tokens")
+    whole = amount_text(cap.spent + left * each, cap.unit).removesuffix(" tokens")
     return f"and {flag}{limit} (about {whole} for all of them)"
 
 
