@@ -47,6 +47,10 @@ DSML = "<｜DSML｜"
 INVOKE = f'{DSML}invoke name="search">{DSML}parameter name="q" string="true">a</｜DSML｜parameter></｜DSML｜invoke>'
 HARMONY = "<|channel|>commentary to=functions.search <|constrain|>json<|message|>"
 SEP = "<｜tool▁call▁begin｜>search<｜tool▁sep｜>"
+DEEPSEEK = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n"
+    '{"q": "a"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
 
 WHOLE = [
     # prose and whitespace around a call that is as it should be
@@ -157,6 +161,18 @@ UNREADABLE = [
     Case("gemma", '<|tool_call>call:search{q:<|"|>a', [None], 1),
     Case("pythonic", "<|tool_call_start|>[search(q='a", [None], 1),
     Case("muse", " to=search<|message|>please", [None], 1),
+    # What was meant by the arguments stands there, by another name.
+    Case("hermes", '<tool_call>{"name": "search", "argumens": {"q": "a"}}</tool_call>', [None], 1),
+    Case("hermes", '{"name": "search", "args": {"q": "a"}}', [None], 1),
+    Case("llama", '{"name": "search", "paramters": {"q": "a"}}', [None], 1),
+    Case("mistral", '[TOOL_CALLS][{"name": "search", "input": {"q": "a"}}]', [None], 1),
+    Case("harmony", HARMONY.replace("commentary", "comment") + '{"q": "a"}', [A], 1),
+    Case("harmony", HARMONY.replace("functions.", "") + '{"q": "a"}', [A], 1),
+    Case("harmony", HARMONY.replace("json", "jso") + '{"q": "a"}', [A], 1),
+    Case("harmony", ' to=functions.search<|channel|>commentary json<|message|>{"q": "a"}', [A], 0),
+    Case("harmony", ' to=functions.search<|channel|>analysis code<|message|>{"q": "a"}', [A], 0),
+    Case("deepseek", DEEPSEEK.replace("function<", "fun<"), [A], 1),
+    Case("deepseek", DEEPSEEK.replace("\n```<", "<"), [A], 1),
 ]  # fmt: skip
 
 

@@ -17,6 +17,12 @@ from agentgym.types import ToolSpec
 _START, _MESSAGE = "<|start|>", "<|message|>"
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_CALL_HEADER = re.compile(
+    r"(?:assistant ?)?(?:to=functions\.[^\s<]+ ?<\|channel\|> ?(?:commentary|analysis)"
+    r"|<\|channel\|> ?(?:commentary|analysis) to=functions\.[^\s<]+)"
+    r" ?(?:<\|constrain\|> ?)?(?:json|code)?"
+)
+"""Where a call says whom it is for: in its role or in its channel."""
 _ENDS = re.compile(r"<\|(?:end|call|return|eom|eot)\|>")
 _BORDER = re.compile(r"(?P<close>\Z)")
 
@@ -44,7 +50,8 @@ class Harmony:
                 _unaddressed(header, contents, calls)
             elif to is not None:
                 name = to.group(1).removeprefix("functions.")
-                calls.append(json_arguments(body, 0, _BORDER, name)[0])
+                call = json_arguments(body, 0, _BORDER, name)[0]
+                calls.append(repaired(call, not _CALL_HEADER.fullmatch(" ".join(header.split()))))
             elif _channel(header) == "analysis":
                 thoughts.append(body)
             else:

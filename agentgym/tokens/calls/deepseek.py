@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from agentgym.tokens.calls.json_calls import Block, json_arguments
-from agentgym.tokens.calls.reading import ReadCall, last_repaired, unreadable
+from agentgym.tokens.calls.reading import ReadCall, last_repaired, repaired, unreadable
 from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 
@@ -44,11 +44,12 @@ class DeepSeek(TaggedFormat):
         while (head := _CALL.match(text, at)) is not None:
             name, start = head.group(1), head.end()
             fenced = _FENCED.match(text, start)
+            kind = name
             if fenced is not None:
                 name, start = fenced.group(1), fenced.end()
             behind = "```" if fenced else ""
             call, at = json_arguments(text, start, _BORDER, name, behind=behind)
-            calls.append(call)
+            calls.append(repaired(call, fenced is not None and kind != "function"))
         close = _CLOSE.match(text, at)
         if close is None and (not calls or _BEGIN.match(text, at)):
             return Block([*calls, unreadable(text[at:])], len(text))

@@ -20,6 +20,8 @@ _BETWEEN = " \t\r\n,;"
 _CLOSERS = re.compile(r"[\s\]}]*")
 _BRACKETS = {"{": "}", "[": "]"}
 _KEYS = ("arguments", "parameters")
+_BESIDE = frozenset({"name", "id", "type", "index"})
+"""What a call may have beside its arguments. Behind anything else may be what was meant by them."""
 
 
 def mend_json(text: str, *, over: bool) -> Any:
@@ -75,7 +77,7 @@ def _missing_brackets(text: str) -> str | None:
 
 
 def call_of(value: Any, *, key: str = "arguments", mended: bool = False) -> ReadCall | None:
-    """The call that an object `{"name": …, "arguments": …}` makes; None if it makes none.
+    """The call that an object `{"name": …, "arguments": …}` makes; None if none is certain.
 
     Args:
         value: Any JSON value.
@@ -88,6 +90,8 @@ def call_of(value: Any, *, key: str = "arguments", mended: bool = False) -> Read
         value, mended = value["function"], True
     name = value.get("name")
     if not isinstance(name, str) or not name.strip():
+        return None
+    if not any(k in value for k in _KEYS) and value.keys() - _BESIDE:
         return None
     other = next((k for k in _KEYS if k != key and k in value and key not in value), None)
     arguments = value.get(other or key)
@@ -183,9 +187,7 @@ def json_arguments(
         return unreadable(text[at:stop]), end
     if found is not None:
         rest = text[found.end : stop].strip()
-        return ReadCall(
-            name, found.value, not (found.valid and closed and rest in ("", behind))
-        ), end
+        return ReadCall(name, found.value, not (found.valid and closed and rest == behind)), end
     raw = text[start:stop].strip().removesuffix(behind).strip()
     over = bool(ending and ending.group("close"))  # by a tag, not by the text's end
     if not raw and over:
@@ -209,4 +211,7 @@ def bare_call(text: str, names: frozenset[str], *, key: str) -> ReadCall | None:
     if found is None or found.end != len(inner):
         return None
     call = call_of(found.value, key=key, mended=fenced or not found.valid)
-    return call if call is not None and call.name in names else None
+    if call is None:
+        named = found.value.get("name")
+        return unreadable(inner) if isinstance(named, str) and named in names else None
+    return call if call.name in names else None

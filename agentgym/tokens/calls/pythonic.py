@@ -17,7 +17,7 @@ from agentgym.tokens.calls.tagged import TaggedFormat
 from agentgym.types import ToolSpec
 
 _NAME = re.compile(r"\s*([\w./:-]+)\s*(?=\()")
-_KEY = re.compile(r"\s*([^\s=(),'\"](?:[^=(),'\"\n]*[^\s=(),'\"])?)\s*=\s*")
+_KEY = re.compile(r"\s*([^\s=(),'\"<]+)\s*=\s*")
 _NEXT = re.compile(r"\s*(?:,|(?=\)))")
 _END = re.compile(r"\s*\)")
 _LISTED = re.compile(r"\s*,(?=\s*[\w./:-]+\s*\()")
