@@ -24,6 +24,19 @@ logger = logging.getLogger(__name__)
 _SHOWN_FAULTS = 5
 
 
+def refused(when: str) -> dict[str, Any]:
+    """A refusal in the description of a route's answers.
+
+    It names the body's schema, which one answer of the route has to bring as its model: a model
+    for each would be most of the time that the service takes to start.
+
+    Args:
+        when: When it is given, a sentence.
+    """
+    schema = {"$ref": "#/components/schemas/FaultBody"}
+    return {"description": when, "content": {"application/json": {"schema": schema}}}
+
+
 class ServiceFault(Exception):
     """A request is refused.
 

@@ -30,7 +30,7 @@ from agentgym.remote.schema import (
 )
 from agentgym.serve.access import Caller, caller_of
 from agentgym.serve.config import Keeping
-from agentgym.serve.faults import ServiceFault
+from agentgym.serve.faults import ServiceFault, refused
 from agentgym.serve.job import Job
 from agentgym.serve.jobs import Jobs
 
@@ -46,18 +46,18 @@ HEARTBEAT_S = 10.0
 """Between two empty lines of a stream while nothing finishes, seconds."""
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": FaultBody, "description": "No JSON, or for another version of the API."},
-    401: {"model": FaultBody, "description": "No token, or a wrong one."},
-    403: {"model": FaultBody, "description": "Not allowed on this service."},
-    404: {"model": FaultBody, "description": "There is no such thing, or it isn't yours."},
-    409: {"model": FaultBody, "description": "It contradicts what was sent before."},
-    413: {"model": FaultBody, "description": "The body is too large."},
-    415: {"model": FaultBody, "description": "The body doesn't say that it is JSON."},
-    422: {"model": FaultBody, "description": "The request makes no sense."},
-    429: {"model": FaultBody, "description": "Your quota is used up; see Retry-After."},
+    400: refused("No JSON, or for another version of the API."),
+    401: refused("No token, or a wrong one."),
+    403: refused("Not allowed on this service."),
+    404: refused("There is no such thing, or it isn't yours."),
+    409: refused("It contradicts what was sent before."),
+    413: refused("The body is too large."),
+    415: refused("The body doesn't say that it is JSON."),
+    422: refused("The request makes no sense."),
+    429: refused("Your quota is used up; see Retry-After."),
     500: {"model": FaultBody, "description": "The service itself failed; its log has the cause."},
-    503: {"model": FaultBody, "description": "The service is about to stop; see Retry-After."},
-    507: {"model": FaultBody, "description": "The service's disk is full; nothing was kept."},
+    503: refused("The service is about to stop; see Retry-After."),
+    507: refused("The service's disk is full; nothing was kept."),
 }
 _NDJSON: dict[int | str, dict[str, Any]] = {
     200: {

@@ -28,7 +28,7 @@ from agentgym.remote.session_schema import (
     TurnResult,
 )
 from agentgym.serve.access import Caller, caller_of
-from agentgym.serve.faults import ServiceFault
+from agentgym.serve.faults import ServiceFault, refused
 from agentgym.serve.mcp_face import McpFace
 from agentgym.serve.sessions import Sessions
 from agentgym.trace import Trace
@@ -39,10 +39,10 @@ Asking: TypeAlias = Annotated[Caller, Depends(caller_of)]
 _MAX_LEVELS = 110  # a call's arguments may have 100
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     404: {"model": FaultBody, "description": "No such session, or another caller's."},
-    409: {"model": FaultBody, "description": "Not now: busy, out of order, or over."},
-    422: {"model": FaultBody, "description": "The request makes no sense."},
-    429: {"model": FaultBody, "description": "Your quota is used up; see Retry-After."},
-    503: {"model": FaultBody, "description": "No room; see Retry-After."},
+    409: refused("Not now: busy, out of order, or over."),
+    422: refused("The request makes no sense."),
+    429: refused("Your quota is used up; see Retry-After."),
+    503: refused("No room; see Retry-After."),
 }
 
 
