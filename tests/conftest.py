@@ -23,6 +23,8 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 
 # A slow machine is no failure. On CI the examples are the same each time.
 settings.register_profile("agentgym", deadline=None, derandomize="CI" in os.environ)
+# The fast tests look at a few examples of each property, the thorough ones at all.
+settings.register_profile("quick", settings.get_profile("agentgym"), max_examples=25)
 settings.load_profile("agentgym")
 
 

@@ -262,6 +262,7 @@ def test_arguments_without_json_form_are_malformed_and_recorded_as_text(env, raw
     check_conversation(env.running.messages)
 
 
+@pytest.mark.thorough
 def test_ten_thousand_calls_of_one_id_are_each_answered_once(env):
     observation, *_ = env.step(calling(*[raw_call("list_notes", "{}", call_id="c")] * 10_000))
     ids = [message["tool_call_id"] for message in observation]

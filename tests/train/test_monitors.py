@@ -33,7 +33,14 @@ COMPANIONS = {
 }
 
 
-@pytest.mark.parametrize("name", SICK)
+SLOW = {"flat", "plateau", "collapse", "held_out_gap"}
+"""Seen after many steps only."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) for name in SICK],
+)
 def test_each_symptom_raises_its_alarm_and_no_other(name: str) -> None:
     raised = alarms_of(SICK[name], steps=120, until=name)
     assert name in {alarm.name for alarm in raised}
@@ -83,6 +90,7 @@ def test_real_runs_with_shuffled_rewards_collapse() -> None:
     assert sum("collapse" in raised for raised in shuffled) >= 2
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_learned_its_tasks_raises_none() -> None:
     learned = replace(
         HEALTHY, skill=ramp(-0.8, 5.0, 40), entropy=ramp(1.0, 0.05, 50), tokens=ramp(60, 20, 50)
@@ -104,6 +112,7 @@ def test_a_run_that_solves_everything_is_not_told_that_it_has_no_gradient() -> N
     assert look(done) == []
 
 
+@pytest.mark.thorough
 def test_small_noisy_batches_are_no_evidence() -> None:
     noisy = replace(HEALTHY, per_step=2, group_size=4, cut_off=flat(0.04), capped=flat(0.15))
     assert [alarms_of(noisy, steps=60, seed=seed) for seed in range(4)] == [[]] * 4

@@ -240,6 +240,7 @@ def test_products_are_found_by_the_key_words_of_their_instructions(shops, level)
     ("level", "least", "most"),
     [("tiny", 0.2, 0.4), ("easy", 0.35, 0.55), ("standard", 0.25, 0.45), ("hard", 0.0, 0.05)],
 )
+@pytest.mark.thorough
 def test_first_hit_without_options_is_often_wrong(shops, level, least, most):
     shop = shops[level]
     index = SearchIndex(p.search_text for p in shop.catalogue.products)

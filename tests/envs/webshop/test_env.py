@@ -320,6 +320,7 @@ def test_changed_data_file_is_read_again(synth, tmp_path):
     assert WebShopEnv(data=tmp_path).world.shop.catalogue.digest != before
 
 
+@pytest.mark.thorough
 def test_episodes_leave_nothing_behind(make_env, play):
     env = make_env()
     play(env, rule_policy)

@@ -209,6 +209,7 @@ def test_time_is_split_and_adds_up_to_the_step(learns: Element) -> None:
         assert whole == pytest.approx(line["agentgym/time_s/step"], rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_same_run_gives_the_same_page(learns_html: str) -> None:
     assert report_page(LEARNS, now=NOW, refresh_s=10).html == learns_html
 
