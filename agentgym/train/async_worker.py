@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing.queues
 import queue
 import time
 import traceback
@@ -123,6 +124,7 @@ class EpisodeLoop:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._play())
+            self._leave_the_rest()
         except BaseException as error:
             told = (type(error).__name__, str(error), traceback.format_exc())
             try:
@@ -134,6 +136,15 @@ class EpisodeLoop:
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
+
+    def _leave_the_rest(self) -> None:
+        """Let the process end though nobody reads what is still on its way into the queues.
+
+        Else it waits for a reader, and TRL 1.16 ends it by force after 15 s.
+        """
+        for each in (self._buffer, self._metrics):
+            if isinstance(each, multiprocessing.queues.Queue):
+                each.cancel_join_thread()
 
     async def _play(self) -> None:
         """Fill the queue until somebody says stop."""

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 import tiny_policy
+from aiohttp import web
 
 from agentgym.client import Endpoint, TokenPath
 from agentgym.testing.token_model import TokenModel
 from agentgym.testing.token_server import TokenServer
+from agentgym.train.async_transfer import SyncTransfer
 from agentgym.train.async_worker import EpisodeSettings, EpisodeWorker
+from agentgym.train.sync import FolderSync
 
 pytestmark = [
     pytest.mark.e2e,
@@ -49,18 +52,53 @@ class PlainAttention:
         return out
 
 
-class NoTransfer:
-    """Weights go nowhere: the table has none."""
+class PolicyServer(TokenServer):
+    """With vLLM's dev routes; it keeps the weights that it is told to load."""
 
-    def init_weight_transfer(self) -> None: ...
-    def pause(self) -> None: ...
-    def send_weights(self, iterator: Any) -> None: ...
-    def resume(self) -> None: ...
-    def destroy(self) -> None: ...
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.loaded: list[dict[str, Any]] = []
+        self.steps: list[str] = []
+        self.version = "default"
+
+    def add_routes(self, app: web.Application) -> None:
+        app.router.add_get("/server_info", self._info)
+        app.router.add_get("/weight_info", self._weight_info)
+        app.router.add_get("/is_paused", self._is_paused)
+        for step in ("pause", "collective_rpc", "update_weight_version", "resume"):
+            app.router.add_post(f"/{step}", self._step)
+        super().add_routes(app)
+
+    async def _info(self, request: web.Request) -> web.Response:
+        model = {"dtype": "torch.float32", "logprobs_mode": self.model.mode, "max_model_len": 96}
+        return web.json_response({"vllm_config": {"model_config": model}})
+
+    async def _weight_info(self, request: web.Request) -> web.Response:
+        return web.json_response({"weight_version": self.version})
+
+    async def _is_paused(self, request: web.Request) -> web.Response:
+        moves = [step for step in self.steps if step in ("/pause", "/resume")]
+        return web.json_response({"is_paused": moves[-1:] == ["/pause"]})
+
+    async def _step(self, request: web.Request) -> web.Response:
+        from safetensors.torch import load_file
+
+        body = await request.json() if request.can_read_body else {}
+        self.steps.append(request.path)
+        self.version = body.get("new_version", self.version)
+        if "kwargs" in body:
+            files = Path(body["kwargs"]["weights_path"]).glob("*.safetensors")  # noqa: ASYNC240
+            self.loaded.append({k: v for file in files for k, v in load_file(file).items()})
+        return web.json_response({"results": [None]})
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        self.steps.append(request.path)
+        await super()._reset(request)
+        return web.json_response({"success": True})
 
 
-def test_trainer_takes_optimiser_steps_on_our_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_trainer_takes_optimiser_steps_on_our_rows_and_its_weights_reach_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from datasets import Dataset
     from trl.experimental.async_grpo import (
@@ -77,7 +115,7 @@ def test_trainer_takes_optimiser_steps_on_our_rows(
     tokenizer = tiny_policy.make_tokenizer()
     table = TokenModel(len(tokenizer), favoured={tokenizer.eos_token_id: 3.0})
     tasks = tuple(f"guess/{n}" for n in range(4))
-    with TokenServer(table, tokenizer=tokenizer, max_model_len=96) as server:
+    with PolicyServer(table, tokenizer=tokenizer, max_model_len=96) as server:
         endpoint = Endpoint(
             base_url=server.url, model="policy", tokens=TokenPath(tokenizer=str(model))
         )
@@ -114,7 +152,7 @@ def test_trainer_takes_optimiser_steps_on_our_rows(
             train_dataset=Dataset.from_dict({"prompt": list(tasks)}),
             processing_class=tokenizer,
             rollout_worker=worker,
-            weight_transfer=NoTransfer(),
+            weight_transfer=SyncTransfer(FolderSync(tmp_path / "weights"), (endpoint,)),
         )
         before = {k: v.clone() for k, v in trainer.model.state_dict().items()}
         trainer.train()
@@ -127,4 +165,12 @@ def test_trainer_takes_optimiser_steps_on_our_rows(
     rewards = [log["reward"] for log in logs]
     assert all(0 <= reward <= 1 for reward in rewards)
     assert any(key.startswith("agentgym/") for log in logs for key in log)
-    assert worker._process is None  # it has ended
+    assert worker._process is None
+    assert "did not exit" not in caplog.text  # by itself, though nobody took its last rows
+    assert server.steps[:5] == server.steps[-5:]
+    assert server.steps[:5] == ["/pause", "/collective_rpc", "/reset_prefix_cache",
+                                "/update_weight_version", "/resume"]  # fmt: skip
+    first, *_, last = server.loaded
+    for name, value in last.items():
+        assert (value == after[name]).all(), name
+    assert any((first[name] != last[name]).any() for name in first)
