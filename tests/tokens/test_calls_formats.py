@@ -47,6 +47,10 @@ DSML = "<｜DSML｜"
 INVOKE = f'{DSML}invoke name="search">{DSML}parameter name="q" string="true">a</｜DSML｜parameter></｜DSML｜invoke>'
 HARMONY = "<|channel|>commentary to=functions.search <|constrain|>json<|message|>"
 SEP = "<｜tool▁call▁begin｜>search<｜tool▁sep｜>"
+ATEM = (
+    '<atem:function_calls>\n<atem:invoke name="search">\n<atem:parameter name="q">a'
+    "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>"
+)
 DEEPSEEK = (
     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n"
     '{"q": "a"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
@@ -161,6 +165,11 @@ UNREADABLE = [
     Case("gemma", '<|tool_call>call:search{q:<|"|>a', [None], 1),
     Case("pythonic", "<|tool_call_start|>[search(q='a", [None], 1),
     Case("muse", " to=search<|message|>please", [None], 1),
+    # A message that nothing begins is one all the same.
+    Case("harmony", f'<|channel|>analysis<|message|>hm<|end|>{HARMONY}{{"q": "a"}}', [A], 1),
+    Case("harmony", "<|channel|>analysis<|message|>hm<|end|>Size 42.", [], 0, "Size 42."),
+    Case("muse", f" to=self<|message|>hm<|eom|> to=search<|message|>{ATEM}", [A], 1),
+    Case("muse", " to=self<|message|>hm<|eom|>Size 42.", [], 0, "Size 42."),
     # What was meant by the arguments stands there, by another name.
     Case("hermes", '<tool_call>{"name": "search", "argumens": {"q": "a"}}</tool_call>', [None], 1),
     Case("hermes", '{"name": "search", "args": {"q": "a"}}', [None], 1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from agentgym.tokens.calls.invoke import atem
 from agentgym.tokens.calls.json_calls import json_arguments
@@ -44,14 +45,15 @@ class Harmony:
         contents: list[str] = []
         thoughts: list[str] = []
         calls: list[ReadCall] = []
-        for header, body in _messages(text):
+        for header, body, begun in _messages(text):
             to = _TO.search(header)
             if body is None:
                 _unaddressed(header, contents, calls)
             elif to is not None:
                 name = to.group(1).removeprefix("functions.")
                 call = json_arguments(body, 0, _BORDER, name)[0]
-                calls.append(repaired(call, not _CALL_HEADER.fullmatch(" ".join(header.split()))))
+                exact = begun and _CALL_HEADER.fullmatch(" ".join(header.split()))
+                calls.append(repaired(call, not exact))
             elif _channel(header) == "analysis":
                 thoughts.append(body)
             else:
@@ -76,7 +78,7 @@ class Muse:
         contents: list[str] = []
         thoughts: list[str] = []
         calls: list[ReadCall] = []
-        for header, body in _messages(text):
+        for header, body, begun in _messages(text):
             recipient = _recipient(header)
             if body is None:
                 _unaddressed(header, contents, calls)
@@ -85,7 +87,7 @@ class Muse:
             else:
                 read = self._body.read(body, tools)
                 wanted = {call.name for call in read.calls if call.name}
-                calls += [repaired(c, wanted != {recipient}) for c in read.calls]
+                calls += [repaired(c, not begun or wanted != {recipient}) for c in read.calls]
                 if recipient == "user":
                     contents.append(read.content)
                 elif not read.calls:
@@ -111,21 +113,37 @@ def _prose(text: str, thinks: Callable[[str], bool]) -> Reading:
     """The messages' texts, whomever they are for, but for those to the model itself."""
     contents: list[str] = []
     thoughts: list[str] = []
-    for header, body in _messages(text):
+    for header, body, _ in _messages(text):
         kept = thoughts if body is not None and thinks(header) else contents
         kept.append(header if body is None else body)
     return told("\n".join(contents), thoughts)
 
 
-def _messages(text: str) -> list[tuple[str, str | None]]:
-    """Header and body of each message; the body is None where there is no header to it."""
-    found: list[tuple[str, str | None]] = []
+class _Part(NamedTuple):
+    """A message, or text outside any."""
+
+    header: str
+    body: str | None
+    """None where there is no header to it."""
+    begun: bool
+    """Whether it stands behind a start, its own or the prompt's."""
+
+
+def _messages(text: str) -> list[_Part]:
+    """The messages of a reply, and what stands between them."""
+    found: list[_Part] = []
     for part in text.split(_START):
-        header, separator, body = part.partition(_MESSAGE)
-        if separator:
-            found.append((header, _ENDS.split(body, maxsplit=1)[0]))
-        elif _ENDS.sub("", part).strip() not in ("", "assistant"):
-            found.append((_ENDS.sub("", part), None))
+        begun = True
+        while part:
+            header, separator, rest = part.partition(_MESSAGE)
+            if not separator:
+                said = _ENDS.sub("", part)
+                if said.strip() not in ("", "assistant"):
+                    found.append(_Part(said, None, begun))
+                break
+            body, *more = _ENDS.split(rest, maxsplit=1)
+            found.append(_Part(header, body, begun))
+            part, begun = more[0] if more else "", False
     return found
 
 
