@@ -226,6 +226,7 @@ JSON = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from([*PARAMETERS["properties"], "other"]), JSON))
+@pytest.mark.thorough
 def test_reading_gives_valid_arguments_or_a_text_and_never_anything_else(arguments):
     tool = find()
     try:

@@ -89,6 +89,7 @@ def ids_of(traces: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 async def test_the_same_episodes_have_the_same_ids_over_the_wire(tokenizer, folder):
     async with counter_server(tokenizer) as server, counter_server(tokenizer) as other:
         local = await played(LocalClient(tokenizer, server.model))

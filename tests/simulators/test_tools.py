@@ -655,6 +655,7 @@ class Observer:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(CALLS, KINDS | ANSWERS), min_size=1, max_size=20))
+@pytest.mark.thorough
 def test_nothing_inconsistent_is_ever_delivered_whatever_the_model_says(steps):
     """What was created is found and what was deleted is gone, or the episode is masked."""
 
@@ -696,6 +697,7 @@ REPLIES = st.fixed_dictionaries({}, optional=FIELDS).map(json.dumps) | st.text(m
 
 
 @given(CALLS, st.lists(REPLIES, min_size=20, max_size=20))
+@pytest.mark.thorough
 def test_no_reply_whatever_breaks_anything_but_its_own_episode(call, replies):
     tools = HostedTools(ScriptedClient(replies))
     with contextlib.suppress(ToolError, SimulatorError):

@@ -64,6 +64,7 @@ def averages(env, policy, play):
     return {name: total / len(env.task_ids()) for name, total in totals.items()}
 
 
+@pytest.mark.thorough
 def test_rule_and_oracle_averages_stay_where_they_were(make_env, play):
     env = make_env(goals="synthetic")
     rule, oracle = averages(env, rule_policy, play), averages(env, OraclePolicy(env), play)

@@ -62,6 +62,7 @@ def test_an_opening_that_names_no_episode_is_one_by_its_text():
     assert episode_of([{"role": "user", "content": [{"type": "text", "text": "Episode 7"}]}]) == 7
 
 
+@pytest.mark.thorough
 def test_the_environment_passes_the_checker():
     quick = Workload(tool_median_s=0.0, judge_median_s=0.0)
     check_agent_env(lambda: WorkloadEnv(workload=quick, tasks=8))
