@@ -170,6 +170,8 @@ UNREADABLE = [
     Case("harmony", "<|channel|>analysis<|message|>hm<|end|>Size 42.", [], 0, "Size 42."),
     Case("muse", f" to=self<|message|>hm<|eom|> to=search<|message|>{ATEM}", [A], 1),
     Case("muse", " to=self<|message|>hm<|eom|>Size 42.", [], 0, "Size 42."),
+    Case("muse", f" to=search<|message|>{ATEM}</think>", [A], 0),
+    Case("muse", f"hm to=search<|message|>{ATEM}", [A], 1),
     # What was meant by the arguments stands there, by another name.
     Case("hermes", '<tool_call>{"name": "search", "argumens": {"q": "a"}}</tool_call>', [None], 1),
     Case("hermes", '{"name": "search", "args": {"q": "a"}}', [None], 1),

@@ -89,6 +89,22 @@ def test_every_call_survives_the_template_and_the_reader(
 
 
 @pytest.mark.parametrize("family", ONE_EACH)
+@given(before=st.lists(st.sampled_from(PIECES), max_size=3), behind=st.sampled_from(PIECES))
+@settings(max_examples=40)
+def test_call_among_tags_of_any_kind_is_made_or_told_and_never_lost(
+    family: str, before: list[str], behind: str
+) -> None:
+    reader = reader_of(family)
+    assert reader.format is not None
+    _, sampled = rendered(call_tokenizer(family), called(("search", {"q": "zebra"})))
+    text = "".join(before) + reader._text([i for i in sampled if i not in reader._stop_ids])
+    reading = reader.format.read(text + behind, TOOLS)
+    told = [call.arguments for call in reading.calls]
+    assert "zebra" in f"{told} {reading.reasoning} {reading.content}"
+    assert "zebra" not in reading.content
+
+
+@pytest.mark.parametrize("family", ONE_EACH)
 @pytest.mark.parametrize(
     "key", ["x-api-key", "$filter", "filter[size]", "max price", "a.b", "Größe"]
 )

@@ -24,6 +24,7 @@ _CALL_HEADER = re.compile(
     r" ?(?:<\|constrain\|> ?)?(?:json|code)?"
 )
 """Where a call says whom it is for: in its role or in its channel."""
+_MUSE_HEADER = re.compile(r"(?:assistant ?)?to=[^\s<]+")
 _ENDS = re.compile(r"<\|(?:end|call|return|eom|eot)\|>")
 _BORDER = re.compile(r"(?P<close>\Z)")
 
@@ -87,7 +88,8 @@ class Muse:
             else:
                 read = self._body.read(body, tools)
                 wanted = {call.name for call in read.calls if call.name}
-                calls += [repaired(c, not begun or wanted != {recipient}) for c in read.calls]
+                exact = begun and _MUSE_HEADER.fullmatch(" ".join(header.split()))
+                calls += [repaired(c, not exact or wanted != {recipient}) for c in read.calls]
                 if recipient == "user":
                     contents.append(read.content)
                 elif not read.calls:

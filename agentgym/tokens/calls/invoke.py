@@ -101,4 +101,6 @@ def dsml() -> InvokeFormat:
 
 def atem() -> InvokeFormat:
     """The body of Muse's messages to a tool."""
-    return InvokeFormat("atem", prefix="atem:", wrappers=("function_calls",), control=frozenset())
+    calls = InvokeFormat("atem", prefix="atem:", wrappers=("function_calls",), control=frozenset())
+    calls.think = ("", "")  # a message of its own
+    return calls

@@ -34,7 +34,7 @@ class TaggedFormat(ABC):
     """What may not be left in an answer."""
     control: frozenset[str] = frozenset()
     think: tuple[str, str] = ("<think>", "</think>")
-    """What opens and closes the reasoning."""
+    """What opens and closes the reasoning; empty where nothing does."""
     key: str = "arguments"
     """What a JSON object calls the arguments."""
 
@@ -49,7 +49,7 @@ class TaggedFormat(ABC):
         thoughts: list[str] = []
         calls: list[ReadCall] = []
         at = 0
-        first, last = text.find(thought), text.find(thoughtless)
+        first, last = (text.find(thought), text.find(thoughtless)) if thought else (-1, -1)
         if last >= 0 and not 0 <= first < last:  # the prompt opened it
             thoughts.append(text[:last])
             at = last + len(thoughtless)
@@ -58,7 +58,7 @@ class TaggedFormat(ABC):
             if begun is not None and begun.start() < at:
                 begun = self.opening.search(text, at)
             stop = begun.start() if begun else len(text)
-            thinks = text.find(thought, at, stop)
+            thinks = text.find(thought, at, stop) if thought else -1
             if thinks >= 0:
                 parts.append(text[at:thinks])
                 inner = thinks + len(thought)
