@@ -7,7 +7,7 @@ rollout engine, against any number of vLLM servers, and hands over the ids that 
 The process, the queues and the liveness of the worker are TRL's (`AsyncRolloutWorker`): a child
 process without CUDA runs an `EpisodeLoop`, which gets nothing but what can be pickled. So a resumed
 run goes on where it was, too. Each row says which weights its episode began with; the trainer drops
-what is too old (`max_staleness`).
+what is too old (`max_staleness`), and no group begins that would be.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from agentgym.errors import ConfigError, unknown_name
 from agentgym.rollout import Engine, EpisodeRequest, Limits, derived_seed
 from agentgym.rollout.source import EnvSource
 from agentgym.trace import Trace
+from agentgym.train.async_admission import QueueAdmission
 from agentgym.train.async_rows import group_metrics, rows_of_group
+from agentgym.train.sync import Staleness
 from agentgym.types import Finite, Record
 
 with warnings.catch_warnings():  # that it is experimental is known, and the version pinned
@@ -41,8 +43,8 @@ logger = logging.getLogger(__name__)
 
 _BEAT_S = 0.2
 """Seconds between two looks at the weights' version and at whether to stop."""
-_FULL_S = 0.05
-"""Seconds between two tries to put a row into a full queue."""
+_RETRY_S = 0.05
+"""Seconds between two tries to put a row into a full queue, or to begin a group."""
 
 
 class EpisodeSettings(Record):
@@ -66,6 +68,8 @@ class EpisodeSettings(Record):
     """Tokens the policy may sample per turn."""
     temperature: Finite = Field(default=1.0, gt=0)
     """The trainer's."""
+    max_staleness: int = Field(default=4, ge=0)
+    """The trainer's: no more groups begin than it can take before they are so many versions old."""
     seed: int = Field(default=0, ge=0)
     """Fixes every task seed and sampling seed."""
 
@@ -114,6 +118,11 @@ class EpisodeLoop:
         self._loop = asyncio.new_event_loop()
         self._stop_event = asyncio.Event()
         self._begun: dict[str, int] = {}
+        self._held_s = 0.0
+        """Seconds for which no group was begun, since they were told last."""
+        self._admission = QueueAdmission(
+            Staleness(max_versions=settings.max_staleness), at_first=settings.concurrency
+        )
 
     def run(self) -> None:
         """Play until stopped.
@@ -205,6 +214,7 @@ class EpisodeLoop:
         number = 0
         while True:
             task = s.tasks[(self._start + number) % len(s.tasks)]
+            await self._admitted()
             self._begun[str(number)] = int(self._version.value)
             for sample in range(s.group_size):
                 yield EpisodeRequest(
@@ -216,11 +226,26 @@ class EpisodeLoop:
                 )
             number += 1
 
+    async def _admitted(self) -> None:
+        """Wait until the rows of another group would be taken in time."""
+        began = time.monotonic()
+        while not self._has_room():  # noqa: ASYNC110  # the trainer's process sets no event
+            await asyncio.sleep(_RETRY_S)
+        self._held_s += time.monotonic() - began
+
+    def _has_room(self) -> bool:
+        waiting = self._buffer.qsize()
+        self._admission.see(version=int(self._version.value), waiting=waiting)
+        playing = len(self._begun) * self._settings.group_size
+        # A trainer that waits for its batch gets it, however few rows the groups before came to.
+        starved = not waiting and not playing
+        return starved or self._admission.room(playing) >= self._settings.group_size
+
     async def _hand_over(self, group: str, traces: Sequence[Trace]) -> None:
         """Put the rows of a group into the queue; waits while it is full."""
-        version = self._begun.pop(group)
-        rows = rows_of_group(traces, group_id=int(group), version=version)
-        self._push(group_metrics(traces))
+        rows = rows_of_group(traces, group_id=int(group), version=self._begun[group])
+        self._push({**group_metrics(traces), "agentgym/held_back_s": (self._held_s, 1.0)})
+        self._held_s = 0.0
         for row in rows:
             row.enqueued_at = time.time()
             while True:
@@ -228,7 +253,9 @@ class EpisodeLoop:
                     self._buffer.put_nowait(row)
                     break
                 except queue.Full:
-                    await asyncio.sleep(_FULL_S)
+                    await asyncio.sleep(_RETRY_S)
+            self._admission.put(row.model_version)
+        del self._begun[group]
 
     def _push(self, metrics: Mapping[str, Any]) -> None:
         try:

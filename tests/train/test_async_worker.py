@@ -151,6 +151,29 @@ def test_full_queue_holds_the_episodes_back(server: TokenServer, folder: Path) -
         assert len(running.take(6)) == 6  # and goes on
 
 
+def test_no_group_begins_that_would_be_too_old(server: TokenServer, folder: Path) -> None:
+    settings = settings_for(
+        server.url, folder, tasks=("guess/0",), group_size=2, concurrency=12, max_staleness=1
+    )
+    with Running(settings) as running:
+        assert all(row.model_version == 0 for row in running.take(4))  # a training step
+        running.version.value = 1
+        idle = 0
+        for _ in range(300):  # until nothing plays and nothing begins
+            idle = 0 if running.loop._begun else idle + 1
+            if idle == 5:
+                break
+            threading.Event().wait(0.1)
+        assert idle == 5
+        # Two versions of 4 rows, or what had begun before the trainer's pace was known.
+        assert 2 <= running.buffer.qsize() <= 12
+        running.take(running.buffer.qsize())
+        running.version.value = 2
+        assert any(running.take(1)[0].model_version == 2 for _ in range(20))
+        held = [running.metrics.get(timeout=30)["agentgym/held_back_s"] for _ in range(8)]
+    assert max(seconds for seconds, _ in held) > 0.2
+
+
 def test_resumed_run_goes_on_with_the_next_task(server: TokenServer, folder: Path) -> None:
     tasks = ("guess/5", "guess/6", "guess/7")
     settings = settings_for(server.url, folder, tasks=tasks, concurrency=3)
