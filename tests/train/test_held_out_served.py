@@ -48,6 +48,10 @@ class Run:
             eos_token_ids=[tokenizer.eos_token_id],
             args=SimpleNamespace(chat_template_kwargs=None),
             temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            min_p=None,
+            repetition_penalty=1.0,  # TRL's
             model=SimpleNamespace(name_or_path="tiny"),
             state=self.state,
             log=lambda values: None,

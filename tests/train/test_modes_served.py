@@ -197,6 +197,7 @@ def test_evaluation_leaves_out_what_a_server_with_old_weights_played(
     generation = SimpleNamespace(policy_source=policy, sync_weights=lambda: policy.push(WEIGHTS))
     trainer: Any = SimpleNamespace(
         vllm_generation=generation, state=SimpleNamespace(global_step=3), temperature=1.0,
+        top_p=1.0, top_k=0, min_p=None, repetition_penalty=1.0,
         processing_class=codec.tokenizer, eos_token_ids=[codec.tokenizer.eos_token_id],
         args=SimpleNamespace(chat_template_kwargs=None), model=SimpleNamespace(name_or_path="m"),
     )  # fmt: skip
