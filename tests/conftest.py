@@ -32,3 +32,8 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the loaded libraries: a second for each full collection."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let go of it all, or compiled modules that count their objects complain of leaks."""
+    gc.unfreeze()
