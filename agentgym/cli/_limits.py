@@ -69,7 +69,7 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-failure-rate",
         type=float,
         metavar="SHARE",
-        help="failed episodes above which the run stops (default: 0.5)",
+        help="failed episodes above which, and by more than chance, the run stops (default: 0.5)",
     )
     add_budget_arguments(parser)
     early = parser.add_argument_group("an early end, without the slowest episodes")

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from agentgym.errors import RolloutStopped
 from agentgym.rollout.budget import RunBudget
+from agentgym.statistics import wilson_interval
 from agentgym.trace import Trace
 from agentgym.types import Finite, Record
 
@@ -51,7 +52,8 @@ class Limits(Record):
     tool or a judge that is told to stop. What takes longer is left behind and counted."""
     max_failure_rate: Finite = Field(default=0.5, ge=0, le=1)
     """Share of episodes that may fail through no fault of the policy, of all and of the last
-    `failure_window`; above it the run stops. Attempts that were made again count, too."""
+    `failure_window`; the run stops where it is exceeded by more than chance, that is with the lower
+    end of its 95 % interval. Attempts that were made again count, too."""
     min_failures: int = Field(default=20, ge=1)
     """Failures before that share is looked at; 1 with a rate of 0 stops at the first failure."""
     failure_window: int = Field(default=200, ge=1)
@@ -117,7 +119,11 @@ class FailureWatch:
 
     def _check(self, failures: Counter[str], of: int, which: str) -> None:
         failed = failures.total()
-        if failed < self._limits.min_failures or failed / of <= self._limits.max_failure_rate:
+        if failed < self._limits.min_failures:
+            return
+        # A share that is looked at after each episode is above any limit by chance, in the end.
+        least, _ = wilson_interval(failed, of)
+        if least <= self._limits.max_failure_rate:
             return
         classes = ", ".join(f"{name} {count}" for name, count in failures.most_common() if count)
         errors = [f[1] for f in self._recent if f is not None] or [self._latest]
@@ -125,7 +131,7 @@ class FailureWatch:
         example = next(error for error in errors if _kind_of(error) == cause).strip()
         what = "attempts" if self._repeats else "episodes"
         stopped = RolloutStopped(
-            f"stopped: {failed} of {which}{of} {what} failed ({classes}), more than "
+            f"stopped: {failed} of {which}{of} {what} failed ({classes}), clearly more than "
             f"max_failure_rate={self._limits.max_failure_rate:g}; the commonest cause lately, "
             f"{times}×: {example.splitlines()[-1]}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import Any
 
@@ -434,14 +435,27 @@ def test_run_that_goes_bad_late_stops_soon():
     watch = FailureWatch(limits)
     for _ in range(10_000):
         watch.count(trace())
-    for _ in range(50):
+    for _ in range(59):
         watch.count(trace("no connection"))
-    with pytest.raises(RolloutStopped, match="51 of the last 100 episodes failed"):
+    # Wilson's interval of 60 of 100 begins at 0.502.
+    with pytest.raises(RolloutStopped, match="60 of the last 100 episodes failed"):
         watch.count(trace("no connection"))
+
+
+def test_a_share_below_the_limit_does_not_end_runs_by_chance():
+    ended = 0
+    for seed in range(200):
+        rng, watch = random.Random(seed), FailureWatch(Limits())
+        try:
+            for _ in range(2_000):
+                watch.count(trace("no verdict" if rng.random() < 0.3 else None))
+        except RolloutStopped:
+            ended += 1
+    assert ended == 0
 
 
 def test_stop_names_a_cause_that_the_window_no_longer_has():
-    watch = FailureWatch(Limits(failure_window=1, min_failures=1, max_failure_rate=0.3))
+    watch = FailureWatch(Limits(failure_window=1, min_failures=1, max_failure_rate=0.05))
     failed = EarlierAttempt(failure_class="env", failed_stage="run", error="no disk", usage={})
     with pytest.raises(RolloutStopped, match="1 of 2 attempts failed .* no disk"):
         watch.count(trace(earlier=(failed,)))
@@ -459,7 +473,7 @@ def test_stop_names_the_commonest_cause_and_keeps_its_traceback():
 
 
 def test_attempts_that_failed_before_count_as_failures():
-    watch = FailureWatch(Limits(min_failures=4, max_failure_rate=0.4))
+    watch = FailureWatch(Limits(min_failures=4, max_failure_rate=0.25))
     lost = EarlierAttempt(failure_class="env", failed_stage="run", error="gone")
     watch.count(trace(earlier=[lost, lost]))
     with pytest.raises(RolloutStopped, match=r"4 of 6 attempts failed \(env 4\)"):
