@@ -51,7 +51,9 @@ def diagnosis_text(found: Diagnosis) -> str:
 
 
 def _parts(found: Diagnosis) -> Iterator[str]:
-    yield f"{found.run}: {found.steps} training steps"
+    from agentgym.evaluate.finding import counted
+
+    yield f"{found.run}: {counted(found.steps, 'training step')}"
     if found.alarms:
         yield "\n".join(_alarm(alarm, lasting=found.lasting) for alarm in found.alarms)
     elif _is_too_short(found):
