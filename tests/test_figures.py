@@ -119,3 +119,50 @@ def test_the_readme_quotes_the_rollouts_against_trls_loop() -> None:
             for name in ("ratio", "ratio_unseeded")
         )
         assert f"| {row} | {seeded} | {unseeded} |" in text
+
+
+def _solved(runs: list[dict[str, Any]], when: str = "after") -> str:
+    shares = [run[when]["success"]["mean"] for run in runs]
+    return f"{statistics.fmean(shares):.1%}".replace("%", " %")
+
+
+def test_the_page_on_the_objective_quotes_what_failed_judgements_did() -> None:
+    found = _result("learning_variants.json")
+    runs = found["variants"]
+    assert all([run["seed"] for run in of_seeds] == [0, 1, 2] for of_seeds in runs.values())
+    page = (ROOT / "docs" / "objective.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+    for row, masked, zero in (
+        ("10 % of all, at random", "masked", "zero"),
+        ("30 % of all, at random", "masked-30", "zero-30"),
+        ("half of those of four turns and more", "masked-long", "zero-long"),
+    ):
+        assert f"| {row} | {_solved(runs[masked])} | {_solved(runs[zero])} |" in text
+    assert f"Before training {_solved(runs['as-it-is'], 'before')} of the tasks" in text
+    assert f"| none | {_solved(runs['as-it-is'])} | |" in text
+    lost = [
+        100 * (masked["after"]["success"]["mean"] - zero["after"]["success"]["mean"])
+        for masked, zero in zip(runs["masked-30"], runs["zero-30"], strict=True)
+    ]
+    assert f"30 % cost each seed {min(lost):.1f} points or more" in text
+    harder = (_solved(runs["harder"], "before"), _solved(runs["harder"]))
+    assert f"{harder[0]} before, {harder[1]} after) and training without gates" in text
+    assert f"({_solved(runs['no-gates'])}; this policy" in text
+    told = {t["failed"]: t for t in found["told"] if t["failing"] == 0.1}
+    for row, shown in (
+        ("wrong sign", lambda t: f"{t['wrong_sign']:.1%}".replace("%", " %")),
+        ("get a false one", lambda t: f"{t['false_groups']:.1%}".replace("%", " %")),
+        ("the true ones", lambda t: f"{t['cosine']:.2f}"),
+        (f"of {told['zero']['true_reward']:.3f}", lambda t: f"{t['reward']:.3f}"),
+    ):
+        assert f"{row} | {shown(told['masked'])} | {shown(told['zero'])} |" in text
+
+
+def test_failures_that_have_a_cause_do_harm_as_zeros_on_every_seed_and_none_when_masked() -> None:
+    runs = _result("learning_variants.json")["variants"]
+    for masked, zero in zip(runs["masked-long"], runs["zero-long"], strict=True):
+        assert masked["after"]["success"]["low"] > masked["before"]["success"]["high"]
+        assert zero["after"]["success"]["high"] < zero["before"]["success"]["mean"]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"masked, {_solved(runs['masked-long'])} of the tasks are solved" in readme
+    assert f"reward 0, it is {_solved(runs['zero-long'])}, less than before" in readme
