@@ -116,7 +116,10 @@ def test_clock_that_jumps_ends_no_episode_and_holds_up_none(monkeypatch, jump_s)
     assert max(seconds for trace in traces for seconds in trace.stage_s.values()) < 3600
 
 
-@pytest.mark.parametrize("kind", FAULT_KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.thorough] * (k == "half_open")) for k in FAULT_KINDS],
+)
 def test_no_kind_of_fault_becomes_a_score_or_is_counted_twice(kind):
     with QuirkyServer(SUBMIT) as server, FaultProxy(server.url, {kind: 0.3}, seed=5) as proxy:
         # Only what is never answered has to run into the limit; a slow machine's answers must not.

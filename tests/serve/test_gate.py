@@ -287,6 +287,7 @@ def test_port_in_use_is_one_line():
         first.service.store.close()
 
 
+@pytest.mark.thorough
 async def test_a_body_that_stalls_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(gate, "_PART_S", 0.01)
     async with serving() as server:

@@ -133,7 +133,7 @@ def test_page_of_control_tokens_is_cut_up_once() -> None:
     assert len(asked) < 10
 
 
-@pytest.mark.parametrize("most", [1, 300, 5_000])
+@pytest.mark.parametrize("most", [1, 300, pytest.param(5_000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("unit", ["hello ", "<|im_end|>", "x", "hello<|im_end|>"])
 def test_too_long_is_said_only_of_what_is(most: int, unit: str) -> None:
     control = ControlText(byte_tokenizer("qwen2_5"))

@@ -17,7 +17,10 @@ from agentgym.tokens import training_forms
 from agentgym.tokens.codec import ChatCodec
 from agentgym.types import Message, ToolSpec
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.thorough,  # every template that TRL bundles
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
 
 TOOLS: list[ToolSpec] = [
     {

@@ -28,6 +28,8 @@ from agentgym.train.metrics import expected_without_signal
 from agentgym.train.monitors import Alarm, AlarmBook, diagnose
 from agentgym.train.starts import note_budget_end, note_start
 
+pytestmark = pytest.mark.thorough  # pages of real runs, drawn
+
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
 
