@@ -23,6 +23,7 @@ from agentgym.durable import write_whole
 from agentgym.errors import DataError
 from agentgym.evaluate.inspect_messages import from_openai, opening_of
 from agentgym.evaluate.result import Attempt, Column, EvaluationResult, content_hash
+from agentgym.metering import sum_by_role
 from agentgym.statistics import mean_estimate
 from agentgym.trace import Trace
 from agentgym.traces import TraceFile
@@ -260,10 +261,6 @@ def _output(column: Column, messages: Sequence[Any], usage: Any) -> dict[str, An
 
 def _usage_by_role(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Any]:
     """Tokens by role. Inspect counts cached input apart from the other input; we count it in."""
-    total: dict[str, Usage] = {}
-    for by_role in usages:
-        for role, usage in by_role.items():
-            total[role] = total[role] + usage if role in total else usage
     return {
         role: {
             "input_tokens": usage.prompt_tokens - usage.cached_tokens,
@@ -273,7 +270,7 @@ def _usage_by_role(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Any]:
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
             "total_cost": usage.cost_usd,
         }
-        for role, usage in total.items()
+        for role, usage in sum_by_role(*usages).items()
         if not usage.is_nothing
     }
 

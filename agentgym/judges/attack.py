@@ -28,6 +28,7 @@ from agentgym.judge import Judge, Scoring
 from agentgym.judges.attack_transcripts import Place, TaskName, unsolved_episode
 from agentgym.judges.rubric import Rubric
 from agentgym.judges.transcript import BEGIN, END
+from agentgym.metering import add_by_role
 from agentgym.statistics import Proportion
 from agentgym.types import Episode, Finite, Record, Usage, Verdict
 
@@ -257,9 +258,7 @@ class AttackRun:
     async def _judged(self, episode: Episode) -> Verdict:
         async with self._slots:
             verdict = await self._scoring.verdict(episode)
-        for role, usage in verdict.spent.items():
-            known = self._spent.get(role)
-            self._spent[role] = usage if known is None else known + usage
+        add_by_role(self._spent, verdict.spent)
         return verdict
 
 

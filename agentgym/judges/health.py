@@ -19,6 +19,7 @@ from pydantic import Field
 from agentgym.errors import ConfigError
 from agentgym.judge import Judge, Scoring
 from agentgym.judges.gold import GoldCase, GoldSet
+from agentgym.metering import sum_by_role
 from agentgym.statistics import (
     Correlation,
     Proportion,
@@ -265,10 +266,6 @@ def health_report(
     calls = [sum(u.calls - u.retries for u in j.verdict.spent.values()) for j in judgements]
     fewest = min((n for n, j in zip(calls, judgements, strict=True) if n), default=0)
     latencies = sorted(j.latency_s for j in judgements)
-    spent: dict[str, Usage] = {}
-    for judgement in judgements:
-        for role, usage in judgement.verdict.spent.items():
-            spent[role] = spent[role] + usage if role in spent else usage
     return HealthReport(
         n_cases=len({j.case_id for j in judgements}),
         repeats=max((j.repeat for j in judgements if not j.reordered), default=-1) + 1,
@@ -278,7 +275,7 @@ def health_report(
         reasons=dict(Counter(j.verdict.reason or "no reason given" for j in failed).most_common()),
         median_latency_s=_quantile(latencies, 0.5),
         p95_latency_s=_quantile(latencies, 0.95),
-        spent=spent,
+        spent=sum_by_role(*(j.verdict.spent for j in judgements)),
     )
 
 

@@ -23,6 +23,7 @@ from pydantic import Field, ValidationError
 from agentgym.core import AgentEnv
 from agentgym.errors import ConfigError, DataError, TraceError
 from agentgym.judge import Scoring
+from agentgym.metering import add_by_role, sum_by_role
 from agentgym.trace import Trace
 from agentgym.types import Episode, Finite, Record, Task, Usage, Verdict, in_one_line
 
@@ -199,8 +200,7 @@ def summary_of(results: Iterable[Rescored]) -> RescoreSummary:
         counts["newly_scored"] += old.masked and not new.masked
         counts["still_failed"] += old.masked and new.masked
         counts["newly_failed"] += not old.masked and new.masked
-        for role, usage in new.spent.items():
-            spent[role] = spent[role] + usage if role in spent else usage
+        add_by_role(spent, new.spent)
     return RescoreSummary(
         **counts,
         mean_reward_before=total_before / both if both else None,
@@ -336,9 +336,7 @@ def with_verdict(trace: Trace, verdict: Verdict, *, note: Mapping[str, Any] | No
         verdict: The new one; what it cost is added to the trace's usage.
         note: Facts about the judge, for `metadata["rescored"]`.
     """
-    usage = dict(trace.usage)
-    for role, spent in verdict.spent.items():
-        usage[role] = usage[role] + spent if role in usage else spent
+    usage = sum_by_role(trace.usage, verdict.spent)
     kept = [*trace.metadata.get(PREVIOUS_VERDICTS, ()), trace.verdict.model_dump(mode="json")]
     metadata = {**trace.metadata, PREVIOUS_VERDICTS: kept}
     if note:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal, TypeAlias, cast
 
+from agentgym.metering import add_by_role
 from agentgym.redaction import Redactor
 from agentgym.remote.schema import Fault, JobEpisodes, JobRequest, JobState, JobStatus
 from agentgym.rollout.engine import Engine
@@ -333,9 +334,8 @@ class Job:
         usage = dict(self.usage)
         spent = Usage(calls=0)
         for _, trace in traces:
-            for role, used in trace.usage.items():
-                usage[role] = usage.get(role, Usage(calls=0)) + used
-                spent = spent + used
+            add_by_role(usage, trace.usage)
+            spent = sum(trace.usage.values(), spent)
         spending = Spending(
             tokens=spent.prompt_tokens + spent.completion_tokens, usd=spent.cost_usd or 0.0
         )
