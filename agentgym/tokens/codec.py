@@ -305,8 +305,9 @@ def _template_of(tokenizer: Any) -> str:
         found = found.get("tool_use") or found.get("default")
     if not found:
         raise TrainingError(
-            f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; set "
-            "`tokenizer.chat_template` and save it beside the model"
+            f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; take the model's "
+            "chat version, or set `tokenizer.chat_template` to that of a model of its family "
+            "(Qwen, Llama, Gemma, GLM, …: docs/tokens.md) and save it beside the model"
         )
     return str(found)
 

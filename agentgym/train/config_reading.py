@@ -129,7 +129,9 @@ def load_config(
     for name, value in fields.items():
         if value is not None:
             said.pop(name, None)
-            _put(values, tuple(name.split(".")), value, source)
+            if path is not None:
+                said[name] = "the command line"
+            _put(values, tuple(name.split(".")), value, said.get(name, source))
     return read_config(values, source=source, settings=said)
 
 

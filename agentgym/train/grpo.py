@@ -164,6 +164,12 @@ def make_trainer(config: TrainConfig, **trainer_kwargs: Any) -> Any:
         )
     if (held_out := held_out_of(config)) is not None:
         tasks = [task for task in tasks if task not in held_out.tasks]
+    if config.tasks_per_step > len(tasks):
+        logger.warning(
+            "tasks_per_step is %d and there are %d tasks: steps play some of them more than once",
+            config.tasks_per_step,
+            len(tasks),
+        )
     order = task_order(tasks, config.steps * config.tasks_per_step, seed=config.seed)
     rollout = rollout_func(
         config.env,

@@ -74,7 +74,10 @@ def require_live_weights_on_cpu() -> None:
 
 @contextmanager
 def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
-    """While a trainer is built, give TRL's colocated engine what a CPU needs; no effect on a GPU.
+    """While a trainer is built, give TRL's colocated engine what a CPU needs.
+
+    On a GPU all it does is to bound `max_num_seqs`, which TRL 1.16 sets to the rollouts of a step:
+    vLLM refuses more than it has tokens in a batch (4096 there). What is over waits for its turn.
 
     - `dtype="float32"`: TRL 1.16 passes no dtype (`trl.generation.vllm_generation`); can go once it
       passes the model's.
@@ -89,28 +92,29 @@ def colocated_engine_for_cpu(*, max_context: int) -> Iterator[None]:
     Args:
         max_context: Tokens of the longest prompt plus completion.
     """
+    from trl.generation import vllm_generation
     from vllm.platforms import current_platform
 
-    if not current_platform.is_cpu():
-        yield
-        return
-    from trl.generation import vllm_generation
-
+    on_cpu = current_platform.is_cpu()
     original = vllm_generation.LLM
 
-    _compile_nothing_under_a_path_with_spaces()
+    if on_cpu:
+        _compile_nothing_under_a_path_with_spaces()
 
     def build(**kwargs: Any) -> Any:
         # vLLM 0.31: an engine that was dropped takes the process groups down when it is collected,
         # those of an engine made meanwhile included.
         gc.collect()
-        kwargs.update(
-            dtype="float32",
-            enforce_eager=True,
-            enable_chunked_prefill=False,
-            block_size=32,
-            max_num_batched_tokens=max(kwargs.get("max_num_batched_tokens") or 0, max_context),
-        )
+        if on_cpu:
+            kwargs.update(
+                dtype="float32",
+                enforce_eager=True,
+                enable_chunked_prefill=False,
+                block_size=32,
+                max_num_batched_tokens=max(kwargs.get("max_num_batched_tokens") or 0, max_context),
+            )
+        if kwargs.get("max_num_seqs") and kwargs.get("max_num_batched_tokens"):
+            kwargs["max_num_seqs"] = min(kwargs["max_num_seqs"], kwargs["max_num_batched_tokens"])
         return original(**kwargs)
 
     vllm_generation.LLM = build

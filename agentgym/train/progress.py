@@ -110,17 +110,18 @@ class RunReport(TrainerCallback):
     """Writes every step's metrics to a file and a few to the terminal.
 
     Args:
-        path: The file of metrics; appended to.
-        line: The terminal's line.
+        path: The file of metrics; appended to, and made with its folder where it isn't there.
+        line: The terminal's line; None shows nothing.
     """
 
-    def __init__(self, path: Path, line: RunLine) -> None:
+    def __init__(self, path: Path, line: RunLine | None = None) -> None:
         self._path = path
-        self._line = line
+        self._line = line or RunLine(show=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say where the run starts, which after a resume is not at 0."""
         self._line.at(state.global_step, state.max_steps)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any

@@ -360,3 +360,11 @@ def test_a_setting_that_is_not_meant_is_refused_with_what_is(setting: str, said:
 def test_what_must_be_given_names_its_option() -> None:
     with pytest.raises(ConfigError, match=r"env: is missing \(--env\); model: is missing \(--mod"):
         load_config(None, out="runs/x")
+
+
+def test_what_a_flag_says_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('env = "agentgym/WebShop-v0"\nmodel = "m"\nout = "o"\n', encoding="utf-8")
+    flags = {"policy.servers": ["http://h:8000"]}
+    with pytest.raises(ConfigError, match="^the command line: policy: .* needs sync_folder"):
+        load_config(file, **flags)

@@ -165,3 +165,15 @@ def test_report_keeps_every_metric_and_shows_a_few(tmp_path: Path) -> None:
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line) == {"step": 1, "reward": 0.5, "kl": None}
     assert stream.getvalue().startswith("step 1/4  reward 0.5")
+
+
+def test_report_of_a_trainer_of_ones_own_makes_its_folder(tmp_path: Path) -> None:
+    from agentgym.train.monitors import diagnose
+    from agentgym.train.progress import RunReport
+
+    report = RunReport(tmp_path / "mine" / "metrics.jsonl")
+    state = SimpleNamespace(global_step=0, max_steps=1, is_world_process_zero=True)
+    report.on_train_begin(None, state, None)
+    state.global_step = 1
+    report.on_log(None, state, None, logs={"reward": 0.5})
+    assert diagnose(tmp_path / "mine").steps == 1

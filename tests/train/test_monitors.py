@@ -138,6 +138,16 @@ def test_everything_clipped_names_the_clipped_ratio() -> None:
     assert "max_turn_tokens" in raised["no_signal"].change
 
 
+def test_context_that_ends_all_is_named_before_the_gate_that_it_trips() -> None:
+    history = RunHistory()
+    ended = {"truncated/context": 1.0, "gates/truncated": 1.0, "groups_equal": 1.0, "correct": 0.0}
+    for step in range(1, 8):
+        values = {f"{OURS}{name}": value for name, value in ended.items()}
+        history.add(step, {**values, f"{OURS}groups": 16.0, "reward": -0.5})
+    raised = {alarm.name: alarm for alarm in look(history)}
+    assert raised["no_signal"].change == "a higher max_context"
+
+
 def test_trls_clipped_ratio_is_enough_where_ours_is_missing() -> None:
     history = RunHistory(Thresholds(min_steps=3))
     for step in range(1, 4):

@@ -37,7 +37,10 @@ def kind_of(run: Path) -> RunKind:
         DataError: If it is nothing that has a report.
     """
     if not run.exists():
-        raise DataError(f"there is no {run}")
+        raise DataError(
+            f"there is no {run}; give the folder that `agentgym train`, `rollout` or `eval run` "
+            "got with --out"
+        )
     if run.is_file():
         if run.name.endswith(".jsonl"):
             raise DataError(f"{run} is a file of lines; give its folder, or `agentgym view {run}`")

@@ -66,6 +66,8 @@ def _why(
     if ((clipped if cut_off is None else cut_off) or 0.0) > _NEARLY_ALL:
         beside = "" if clipped is None else f" (completions/clipped_ratio {clipped:.2f})"
         return f"nearly all completions are cut off{beside}", "a higher max_turn_tokens"
+    if (history.recent("truncated/context") or 0.0) > _NEARLY_ALL:
+        return "the context ends nearly all episodes", "a higher max_context"
     failing = [n for n in history.names("gates/") if (history.recent(f"gates/{n}") or 0) > 0.9]
     if failing:
         return (

@@ -233,7 +233,10 @@ class AdminClient:
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
             )
         if status == 404 and not path.startswith("/v1"):
-            return f"{self.root} has no {path}: start it with {DEV_MODE} in its environment"
+            return (
+                f"{self.root} has no {path}: start it with {DEV_MODE} in its environment; "
+                "`agentgym train --print-server-command` has all that a server needs"
+            )
         return f"{self.root}{path}: HTTP {status}: {_short(_message(text))}"
 
 
