@@ -222,6 +222,12 @@ class TrainConfig(Record):
             raise ValueError('sync="lora" brings adapters: train one, such as lora.rank=32')
         return self
 
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if said := self._uneven(1):  # by more processes even less; that is known when they are
+            raise ValueError(said)
+        return self
+
     @property
     def episodes_per_step(self) -> int:
         """Episodes of one step, over all processes."""
@@ -233,11 +239,18 @@ class TrainConfig(Record):
         Raises:
             ConfigError: If the step's episodes can't be dealt out evenly.
         """
-        at_once = (self.micro_batch or self.group_size) * processes
-        if self.episodes_per_step % at_once:
-            raise ConfigError(
-                f"tasks_per_step * group_size = {self.episodes_per_step} episodes can't be dealt "
-                f"out to {processes} process(es) in micro batches of "
-                f"{self.micro_batch or self.group_size}; choose a micro_batch that divides them"
-            )
-        return self.episodes_per_step // at_once
+        if said := self._uneven(processes):
+            raise ConfigError(said)
+        return self.episodes_per_step // ((self.micro_batch or self.group_size) * processes)
+
+    def _uneven(self, processes: int) -> str | None:
+        """Why a step's episodes can't be dealt out, and what could be; None if they can."""
+        micro, episodes = self.micro_batch or self.group_size, self.episodes_per_step
+        if episodes % (micro * processes) == 0:
+            return None
+        fitting = [n for n in range(1, micro + 1) if episodes % (n * processes) == 0]
+        return (
+            f"tasks_per_step * group_size = {episodes} episodes can't be dealt out to {processes} "
+            f"process(es) in micro batches of {micro}; choose a micro_batch that divides them"
+            + (f", such as {fitting[-1]}" if fitting else "")
+        )

@@ -150,8 +150,11 @@ def test_episodes_are_dealt_out_evenly() -> None:
     config = TrainConfig(**BASE, tasks_per_step=6, group_size=4, micro_batch=8)
     assert config.episodes_per_step == 24
     assert config.accumulation_steps(1) == 3
-    with pytest.raises(ConfigError, match="micro_batch that divides"):
+    with pytest.raises(ConfigError, match="micro_batch that divides them, such as 6$"):
         config.accumulation_steps(2)
+    uneven = ["tasks_per_step=6", "group_size=4", "micro_batch=5"]
+    with pytest.raises(ConfigError, match="24 episodes .* micro batches of 5; .* such as 4$"):
+        load_config(None, settings=uneven, **BASE)
 
 
 def test_roles_give_the_environment_its_models(

@@ -373,6 +373,7 @@ def test_setting_that_cannot_be_is_one_line(changes: Any, message: str) -> None:
 def test_batch_that_is_not_divisible_says_how_to_divide_it(
     micro_batch: int, processes: int
 ) -> None:
-    uneven = config(tasks_per_step=2, group_size=8, micro_batch=micro_batch)
-    with pytest.raises(ConfigError, match="choose a micro_batch that divides them"):
-        uneven.accumulation_steps(processes)
+    with pytest.raises(ValueError, match="choose a micro_batch that divides them"):
+        config(tasks_per_step=2, group_size=8, micro_batch=micro_batch).accumulation_steps(
+            processes
+        )
