@@ -12,6 +12,8 @@ from agentgym.cost.sensitivity import sensitivity
 from agentgym.cost.turns import ConstantTurns, GeometricTurns, HistogramTurns
 from agentgym.cost.workload import EpisodeTokens, PolicyLoad, RoleLoad, Serving, Workload
 
+pytestmark = pytest.mark.thorough
+
 few = settings(max_examples=40)  # plans by the dozen for each
 
 amounts = st.floats(0, 5_000)

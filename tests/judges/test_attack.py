@@ -256,6 +256,7 @@ class PlainJudge:
         return Score(total=0.0, components=values, correct=values["task_solved"] == 1.0)
 
 
+@pytest.mark.thorough
 def test_a_plain_text_prompt_leaks_nearly_everything():
     client = GullibleJudge([plain_prompt(SUITE[0].control)], echo="none")
     report = attacked(PlainJudge(client))
@@ -281,6 +282,7 @@ def last_object(text: str) -> dict:
     return objects(text)[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("read", "echo"), [(first_object, "before"), (last_object, "after")])
 def test_a_reader_of_the_first_or_last_object_leaks_though_the_prompt_is_safe(read, echo):
     def prompt(episode):

@@ -189,6 +189,7 @@ async def in_chaos(seed: int, *, rate: float, together: bool, early: bool) -> No
 
 
 @settings(max_examples=40)
+@pytest.mark.thorough
 @given(
     seed=st.integers(0, 10**9),
     rate=st.sampled_from([0.0, 0.02, 0.1, 0.4]),
