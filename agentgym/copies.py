@@ -15,7 +15,8 @@ def copied(value: T) -> T:
 
     Parts that occur twice become two parts; JSON has no way to say that they were one.
     """
-    return _copied(value)  # type: ignore[no-any-return]
+    copy_of_it: T = _copied(value)
+    return copy_of_it
 
 
 def _copied(value: Any) -> Any:

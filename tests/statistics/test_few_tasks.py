@@ -96,20 +96,23 @@ def played_out(model, tasks, *, runs, seed):
     return shown / runs
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("tasks", [6, 11])
-def test_the_chance_is_that_of_the_comparison(model, tasks):
+def moves_of(model):
     success, lead, share, correlation, attempts = model
-    moves = moves_of_rates(
+    return moves_of_rates(
         success,
         success + lead,
         share=(share, share),
         correlation=correlation,
         attempts=attempts,
     )
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("tasks", [6, 11])
+def test_the_chance_is_that_of_the_comparison(model, tasks):
     runs = 600
     simulated = played_out(model, tasks, runs=runs, seed=tasks)
-    chance = chance_shown(moves, tasks)
+    chance = chance_shown(moves_of(model), tasks)
     assert chance == pytest.approx(simulated, abs=0.015 + 3 * math.sqrt(0.25 / runs) * 0.8)
 
 
@@ -117,16 +120,8 @@ def test_the_chance_is_that_of_the_comparison(model, tasks):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("tasks", [5, 8, 15, 20, 30, 50])
 def test_the_chance_is_that_of_the_comparison_from_5_to_50_tasks(model, tasks):
-    success, lead, share, correlation, attempts = model
-    moves = moves_of_rates(
-        success,
-        success + lead,
-        share=(share, share),
-        correlation=correlation,
-        attempts=attempts,
-    )
     simulated = played_out(model, tasks, runs=500, seed=tasks)
-    assert chance_shown(moves, tasks) == pytest.approx(simulated, abs=0.065)
+    assert chance_shown(moves_of(model), tasks) == pytest.approx(simulated, abs=0.065)
 
 
 def test_as_many_as_it_says_show_it_and_fewer_do_not():

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 from agentgym.errors import TrainingError
 from agentgym.train.batch import PlayedBatch
 from agentgym.train.files import ALARMS_FILE, EVALUATIONS_FILE
+from agentgym.train.gathering import gather_of
 from agentgym.train.monitors.alarm import Alarm, AlarmBook
 from agentgym.train.monitors.checks import look
 from agentgym.train.monitors.history import OURS, RunHistory, Thresholds
@@ -74,11 +75,8 @@ class RunMonitor(TrainerCallback):
         """Note what a batch of episodes says beyond its own metrics."""
         if not batch.training:
             return
-        outcomes = outcomes_of(batch.traces)
-        if self._trainer.accelerator.num_processes > 1:  # a group may be spread over processes
-            from accelerate.utils import gather_object
-
-            outcomes = gather_object(outcomes)
+        # A group may be spread over processes.
+        outcomes = gather_of(self._trainer.accelerator)(outcomes_of(batch.traces))
         expected = self._tasks.expect(outcomes)
         if expected is not None:
             self._log("groups_equal_expected_by_task", expected)
